@@ -1,0 +1,252 @@
+"""The engine contract: what the control plane needs to know of any engine.
+
+An engine is a class registered under the entry-point group `tursiops.engines`, or built in below. The control
+plane never imports an engine's own modules: it asks this contract for a command to run, for what the engine can
+do, and for the memory that a model needs.
+
+    LaunchSpec   what to serve; stored with a revision, so it names files by digest, never by path
+    RunDir       one folder on a node per instance: spec.json in, state.json and engine.log out
+
+The life of an instance:
+    1. the node makes the run folder (mode 0700) and writes `spec.json` (mode 0600): LaunchSpec + Local
+    2. it starts `Engine.command(run_dir)` in a session of its own, with no secret in argv or environment
+    3. the engine writes `state.json` at each change of phase (atomic replace) and answers `GET /health`
+    4. SIGTERM drains: no new requests, running ones finish within `drain_s`, then exit 0
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import os
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from engines.protocol import PROTOCOL_VERSION, Channel, ChildError, read_spec
+
+__all__ = [
+    "API_VERSION",
+    "PROTOCOL_VERSION",
+    "Capabilities",
+    "Channel",
+    "ChildError",
+    "Engine",
+    "EngineState",
+    "Fit",
+    "LaunchSpec",
+    "Local",
+    "ModelFile",
+    "ModelShape",
+    "Phase",
+    "Role",
+    "RunDir",
+    "engine_names",
+    "get_engine",
+    "read_spec",
+]
+
+API_VERSION = 1
+"""Version of LaunchSpec and EngineState. This release reads its own and the previous one."""
+
+
+class Role(enum.StrEnum):
+    UNIFIED = "unified"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Phase(enum.StrEnum):
+    """Phases that an engine reports of itself. The control plane's instance states are its own."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class ModelFile(msgspec.Struct, frozen=True):
+    name: str
+    sha256: str
+    size: int  # bytes
+
+
+class ModelShape(msgspec.Struct, frozen=True):
+    """The numbers that memory and speed follow from. Unknown ones are 0."""
+
+    architecture: str
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context_length: int
+    parameters: int
+    tied_embeddings: bool = False
+    sliding_window: int = 0  # tokens; 0 = none
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """What to serve. Free of secrets and of absolute paths."""
+
+    instance_id: str
+    served_name: str
+    files: list[ModelFile]
+    format: str  # "gguf" | "safetensors"
+    version: int = API_VERSION
+    engine: str = "native"
+    role: Role = Role.UNIFIED
+    device: str = "auto"  # "auto" | "cpu" | "cuda"
+    gpu_indices: list[int] = []
+    dtype: str = "auto"  # "auto" | "float32" | "bfloat16" | "float16" | "int8" (dynamic, CPU)
+    max_model_len: int = 0  # tokens; 0 = the model's own context length
+    max_num_seqs: int = 0  # concurrent requests; 0 = the engine's default
+    kv_cache_bytes: int = 0  # 0 = the engine decides
+    options: dict[str, Any] = {}  # the engine's own settings, checked against Engine.options_schema()
+
+
+class Local(msgspec.Struct, frozen=True):
+    """What only the node knows. Stays in the run folder."""
+
+    paths: dict[str, str]  # file name → absolute path
+    host: str
+    port: int  # 0 = choose a free one
+    token: str  # bearer token that every request must carry
+    epoch: int  # rises with each start of this instance; old processes are fenced by it
+
+
+class EngineState(msgspec.Struct, frozen=True):
+    """state.json, written by the engine."""
+
+    instance_id: str
+    pid: int
+    pid_start_time: float  # seconds since boot-independent epoch, as psutil.Process.create_time() gives it
+    epoch: int
+    phase: Phase
+    version: int = API_VERSION
+    host: str = ""
+    port: int = 0
+    progress: float = 0.0  # 0…1 while loading
+    reason: str = ""  # one sentence
+    error_code: str = ""
+    started_at: float = 0.0  # unix time
+    updated_at: float = 0.0
+    facts: dict[str, Any] = {}  # dtype, device, kv_blocks, max_model_len, … as effective
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    formats: list[str]
+    architectures: list[str]
+    devices: list[str]
+    dtypes: list[str]
+    roles: list[Role]
+    features: list[str]
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Memory of one instance, bytes, and whether it fits in `available`."""
+
+    weights: int
+    kv_cache: int
+    activations: int
+    overhead: int
+    available: int
+    fits: bool
+    kv_tokens: int  # tokens that the KV cache holds
+    reason: str  # one sentence: why it fits or by how much it does not
+    suggestions: list[str] = []
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv_cache + self.activations + self.overhead
+
+
+class RunDir:
+    """Files of one instance on its node."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spec_path = path / "spec.json"
+        self.state_path = path / "state.json"
+        self.log_path = path / "engine.log"
+
+    def write_spec(self, spec: LaunchSpec, local: Local) -> None:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        body = {"spec": msgspec.to_builtins(spec), "local": msgspec.to_builtins(local)}
+        _replace(self.spec_path, msgspec.json.encode(body))
+
+    def read_spec(self) -> tuple[LaunchSpec, Local]:
+        """Raises FileNotFoundError, or ValueError if the file is not a spec of this or the previous version."""
+        body = msgspec.json.decode(self.spec_path.read_bytes())
+        version = body["spec"].get("version", 0)
+        if version not in (API_VERSION, API_VERSION - 1):
+            raise ValueError(f"spec.json has version {version}; this engine reads {API_VERSION - 1} and {API_VERSION}")
+        return msgspec.convert(body["spec"], LaunchSpec), msgspec.convert(body["local"], Local)
+
+    def write_state(self, state: EngineState) -> None:
+        _replace(self.state_path, msgspec.json.encode(state))
+
+    def read_state(self) -> EngineState | None:
+        """The engine's last word, or None if it has said nothing readable."""
+        try:
+            return msgspec.json.decode(self.state_path.read_bytes(), type=EngineState)
+        except (FileNotFoundError, msgspec.DecodeError, msgspec.ValidationError):
+            return None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    os.replace(part, path)
+
+
+class Engine(Protocol):
+    """What an engine must answer. Implementations import nothing heavy: they run inside the control plane."""
+
+    name: str
+    label: str
+
+    def capabilities(self) -> Capabilities: ...
+
+    def options_schema(self) -> dict[str, Any]:
+        """JSON Schema of LaunchSpec.options, with defaults and titles; forms are made from it."""
+        ...
+
+    def command(self, run_dir: Path) -> list[str]:
+        """argv that serves the spec in `run_dir`. Holds no secret."""
+        ...
+
+    def inspect_command(self) -> list[str]:
+        """argv of a child that speaks engines.protocol: spec {"paths": {name: path}, "format": …} → report of
+        ModelShape fields, tokenizer, chat template, licence, dtype, quantization; or an error naming tensor or key."""
+        ...
+
+    def fit(self, shape: ModelShape, spec: LaunchSpec, weights_bytes: int, available: int) -> Fit:
+        """Memory need of `spec`, in bytes, against `available` bytes on the chosen device."""
+        ...
+
+
+_BUILT_IN = {"native": "engines.native.contract:NativeEngine"}
+
+
+def engine_names() -> list[str]:
+    """Names of all engines, built in and installed."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group="tursiops.engines"))})
+
+
+def get_engine(name: str) -> Engine:
+    """Raises KeyError, with the names available, for an engine that is not installed."""
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)()  # type: ignore[no-any-return]
+    for point in entry_points(group="tursiops.engines"):
+        if point.name == name:
+            return point.load()()  # type: ignore[no-any-return]
+    raise KeyError(f"no engine named {name!r}; available: {', '.join(engine_names())}")

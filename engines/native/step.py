@@ -1,0 +1,76 @@
+"""What the scheduler hands to the runner, and what it gets back. One StepPlan is one forward pass.
+
+`row` is a request's slot in the runner's tables, held from admission to ending. A plan is only row numbers and
+counts: token ids, positions and sampling parameters live in the rows. The order of rows in a plan is the order
+in the output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.native.request import SamplingParams
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One forward pass over n rows.
+
+    rows: int32 [n]; start: int32 [n], tokens already in the KV cache; count: int32 [n], tokens to compute now;
+    sample: bool [n], true where start + count reaches the row's last token, so that a next token is drawn.
+    new_blocks: (row, index of the first block in the row's table, block ids) to append before the pass.
+    """
+
+    rows: Int32
+    start: Int32
+    count: Int32
+    sample: NDArray[np.bool_]
+    new_blocks: list[tuple[int, int, list[int]]] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.count.sum())
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """tokens: int32 [n], −1 where none was sampled; logprobs: float32 [n] of the sampled token (NaN if not asked).
+
+    top: per batch position, (ids, logprobs) of the k most likely tokens, where the row asked for logprobs.
+    prompt_logprobs: per batch position, (first position scored, float32 values, top ids per position), where asked.
+    """
+
+    tokens: Int32
+    logprobs: Float32
+    top: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict)
+    prompt_logprobs: dict[int, tuple[int, list[float], list[tuple[list[int], list[float]]]]] = field(
+        default_factory=dict
+    )
+
+
+class Runner(Protocol):
+    """Owns the model, the KV pool and the row tables. The scheduler owns which row and which block is whose."""
+
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    vocab_size: int
+
+    def add(self, row: int, token_ids: list[int], params: SamplingParams) -> None:
+        """Fill a row: prompt, parameters, empty block table. `token_ids` may hold output tokens (resume)."""
+        ...
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Run the pass, append each sampled token to its row, and return them."""
+        ...
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy KV blocks (source, destination), before the next pass."""
+        ...

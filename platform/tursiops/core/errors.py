@@ -1,0 +1,88 @@
+"""One shape for every error of the control plane's API.
+
+{"error": {"code": "invalid", "message": "…", "hint": "…", "fields": {"name": ["…"]}}}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db.models import ProtectedError
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import exception_handler as drf_handler
+
+
+class TursiopsError(Exception):
+    """An error that people read. `hint` says what to do next; `fields` names what was wrong with the input."""
+
+    status = 400
+    code = "invalid"
+
+    def __init__(
+        self, message: str, *, hint: str = "", code: str = "", fields: dict[str, list[str]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code or self.code
+        self.fields = fields or {}
+
+
+class Conflict(TursiopsError):
+    status = 409
+    code = "conflict"
+
+
+class NotFound(TursiopsError):
+    status = 404
+    code = "not_found"
+
+
+class Unavailable(TursiopsError):
+    status = 503
+    code = "unavailable"
+
+
+def body(code: str, message: str, hint: str = "", fields: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "hint": hint, "fields": fields or {}}}
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    if isinstance(error, TursiopsError):
+        return Response(body(error.code, error.message, error.hint, error.fields), status=error.status)
+    if isinstance(error, ProtectedError):
+        users = ", ".join(sorted({str(item) for item in error.protected_objects})[:5])
+        return Response(body("in_use", f"Still in use by {users}.", "Remove what uses it first."), status=409)
+    if isinstance(error, DjangoValidationError):
+        error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
+    response = drf_handler(error, context)
+    if response is None:
+        return None
+    if isinstance(error, exceptions.ValidationError):
+        fields = response.data if isinstance(response.data, dict) else {"non_field_errors": response.data}
+        first = _first(fields)
+        response.data = body("invalid", first, "Correct the fields named and send it again.", fields)
+    else:
+        code = (
+            "not_found"
+            if isinstance(error, Http404)
+            else "permission_denied"
+            if isinstance(error, PermissionDenied)
+            else getattr(error, "default_code", "error")
+        )
+        detail = response.data.get("detail", "") if isinstance(response.data, dict) else str(response.data)
+        response.data = body(str(code), str(detail))
+    return response
+
+
+def _first(fields: dict[str, Any]) -> str:
+    for name, messages in fields.items():
+        text = messages
+        while isinstance(text, list | dict) and text:
+            text = next(iter(text.values())) if isinstance(text, dict) else text[0]
+        return f"{name}: {text}" if name != "non_field_errors" else str(text)
+    return "Invalid input."

@@ -1,0 +1,6 @@
+"""Settings of the test suite. Services are started by tests/services.py, which sets the environment first."""
+
+from tursiops.settings.base import *  # noqa: F403 - a settings module is its base plus overrides
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # tests make many users
+CELERY_TASK_ALWAYS_EAGER = False

@@ -1,0 +1,24 @@
+"""URLs of the web process. /v1 is not here: it is the gateway's."""
+
+from django.contrib import admin
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+api = [
+    path("", include("tursiops.core.urls")),
+    path("", include("tursiops.accounts.urls")),
+    path("", include("tursiops.registry.urls")),
+    path("", include("tursiops.fleet.urls")),
+    path("", include("tursiops.deployments.urls")),
+    path("", include("tursiops.jobs.urls")),
+    path("", include("tursiops.usage.urls")),
+    path("", include("tursiops.playground.urls")),
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+]
+
+urlpatterns = [
+    path("api/v1/", include(api)),
+    path("admin/", admin.site.urls),
+    path("", include("tursiops.console.urls")),  # last: the console answers every other page
+]
