@@ -1,0 +1,74 @@
+"""The operations that a decoder is made of. Two sets of them exist with the same signatures: `torch_ops` (used on a
+CPU, and the reference in tests) and `triton_ops` (used on a GPU). The model code calls `Ops` and nothing below it.
+
+Shapes: t tokens of all rows of the step, concatenated; n rows; hq query heads, hk key/value heads, d head size;
+B blocks in the pool, s tokens in a block. One layer's KV pool is two tensors [B, hk, s, d]: one head's page is
+contiguous, so a kernel reads a tile with one stride. Block 0 is the null block: padded tokens are written there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(slots=True)
+class Batch:
+    """The inputs of one pass, made from the row tables. All tensors on the model's device.
+
+    token_ids, positions: int64 [t]; slots: int64 [t], block × s + offset, where the token's K and V go;
+    cu_query: int32 [n + 1], cumulative query lengths; seq_lens: int32 [n], tokens in the KV cache after this pass;
+    block_tables: int32 [n, width]; logits_index: int64 [m], which of the t tokens need logits.
+    max_query, max_seq: upper bounds known on the host, so that no grid needs a device read.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    cu_query: torch.Tensor
+    seq_lens: torch.Tensor
+    block_tables: torch.Tensor
+    logits_index: torch.Tensor
+    max_query: int
+    max_seq: int
+
+
+class Ops(Protocol):
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """x [t, h] → [t, h]: x / sqrt(mean(x²) + eps) × weight, statistics in float32."""
+        ...
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(rms_norm(x + residual), x + residual); `residual` may be written in place."""
+        ...
+
+    def rope_and_cache(
+        self,
+        qkv: torch.Tensor,
+        cos_sin: torch.Tensor,
+        batch: Batch,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        q_norm: torch.Tensor | None,
+        k_norm: torch.Tensor | None,
+        eps: float,
+    ) -> torch.Tensor:
+        """Split qkv [t, (hq + 2 hk) d], RMS-normalise q and k per head where weights [d] are given, rotate them
+        (half-split layout as in transformers; cos_sin [max position, d]: cos of d/2 angles, then sin), write k and v
+        at `batch.slots`, and return q [t, hq, d]."""
+        ...
+
+    def attention(
+        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
+    ) -> torch.Tensor:
+        """Causal paged attention of ragged queries: row i's queries are the last query-length of its seq_lens[i]
+        tokens. q [t, hq, d] → [t, hq, d]. `window` > 0 limits how far back a query sees, in tokens."""
+        ...
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """[t, 2 f] → [t, f]: silu(first half) × second half."""
+        ...
