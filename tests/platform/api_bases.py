@@ -123,7 +123,6 @@ class CreateBase(ApiBase):
 
     def test_create_per_role(self, api, team):
         self._expect_role(
-            request,
             api,
             team,
             self.needs_create,
@@ -156,7 +155,6 @@ class PatchBase(ApiBase):
     def test_patch_per_role(self, api, team):
         row = self.make(team)
         self._expect_role(
-            request,
             api,
             team,
             self.needs_patch,
