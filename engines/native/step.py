@@ -63,8 +63,9 @@ class Runner(Protocol):
     max_model_len: int
     vocab_size: int
 
-    def add(self, row: int, token_ids: list[int], params: SamplingParams) -> None:
-        """Fill a row: prompt, parameters, empty block table. `token_ids` may hold output tokens (resume)."""
+    def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
+        """Fill a row: history, parameters, empty block table. Tokens from `prompt_len` on are output tokens drawn
+        before a preemption: presence and frequency penalties and min_tokens count them."""
         ...
 
     def execute(self, plan: StepPlan) -> StepOutput:
