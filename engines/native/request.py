@@ -1,4 +1,7 @@
-"""A request as the core knows it: what was asked, how far it is, how it ended."""
+"""A request as the core knows it: what was asked, how far it is, how it ended.
+
+Plain dataclasses, so that the offline path needs no msgspec; msgspec encodes them as they are.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +23,8 @@ class Finish(enum.StrEnum):
     ERROR = "error"
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
     """How to draw tokens. Built and validated at the door (`engines.native.serve.validate`), trusted afterwards."""
 
     temperature: float = 1.0  # 0 = greedy
@@ -32,10 +35,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = {}
+    logit_bias: dict[int, float] = field(default_factory=dict)
     max_tokens: int = 16
     min_tokens: int = 0
-    stop_token_ids: list[int] = []  # end with `stop`; EOS of the model included unless ignore_eos
+    stop_token_ids: list[int] = field(default_factory=list)  # end with `stop`; EOS included unless ignore_eos
     logprobs: int = -1  # −1 = none; 0 = of the sampled token; k = with the k most likely (≤ 20)
     prompt_logprobs: int = -1
 
