@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import AbstractUser, UserManager
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
 from tursiops.core.ids import uuid7
@@ -16,7 +17,7 @@ class User(AbstractUser):
         max_length=10, default="system", choices=[("system", "system"), ("light", "light"), ("dark", "dark")]
     )
 
-    objects = UserManager()
+    objects = UserManager()  # type: ignore[misc] # the stubs declare a ClassVar
 
 
 class Role(models.TextChoices):
@@ -67,5 +68,5 @@ class AuditEntry(TeamOwned):
     action = models.CharField(max_length=64)
     subject_type = models.CharField(max_length=32)
     subject_id = models.UUIDField()
-    changes = models.JSONField(default=dict)
+    changes = models.JSONField(default=dict, encoder=DjangoJSONEncoder)
     address = models.GenericIPAddressField(null=True)

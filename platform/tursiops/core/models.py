@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
 from tursiops.core.ids import uuid7
@@ -46,7 +47,7 @@ class Event(models.Model):
     subject_type = models.CharField(max_length=32)  # e.g. "deployment"
     subject_id = models.UUIDField()
     text = models.CharField(max_length=500)  # one sentence for people
-    payload = models.JSONField(default=dict)  # the subject as its list row shows it
+    payload = models.JSONField(default=dict, encoder=DjangoJSONEncoder)  # the subject as its list row shows it
     actor = models.CharField(max_length=150, blank=True)  # user name, "controller", "node:<name>"
     created_at = models.DateTimeField(auto_now_add=True)
 

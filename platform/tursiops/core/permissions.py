@@ -31,7 +31,7 @@ def roles_for(action: Action) -> list[str]:
     return [role for role, rank in _RANK.items() if rank >= _NEEDS[action]]
 
 
-class RestrictedQuerySet(models.QuerySet):
+class RestrictedQuerySet(models.QuerySet[Any]):
     """Rows are read through `restrict`, which is also what guards pushes to websockets."""
 
     def restrict(self, user: Any, action: Action = Action.VIEW, team: Any = None) -> RestrictedQuerySet:
@@ -79,4 +79,4 @@ def may(user: Any, action: Action, team: Any) -> bool:
         return False
     if user.is_superuser:
         return True
-    return team.memberships.filter(user=user, role__in=roles_for(action)).exists()
+    return bool(team.memberships.filter(user=user, role__in=roles_for(action)).exists())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tursiops.accounts.models import Team
 
 
-class TeamViewSet(viewsets.GenericViewSet):
+class TeamViewSet(viewsets.GenericViewSet[Any]):
     """Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`."""
 
     lookup_value_converter = "uuid"

@@ -70,7 +70,6 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_filters",
     "django_celery_beat",
-    "tursiops.core",
     "tursiops.accounts",
     "tursiops.registry",
     "tursiops.fleet",
@@ -79,6 +78,7 @@ INSTALLED_APPS = [
     "tursiops.playground",
     "tursiops.usage",
     "tursiops.console",
+    "tursiops.core",  # last: its ready() loads third-party plugins, after the apps have registered what is built in
 ]
 
 MIDDLEWARE = [
@@ -182,6 +182,10 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3600}
 CELERY_TASK_DEFAULT_QUEUE = "jobs"
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULE = {
+    "reap-lost-jobs": {"task": "jobs.reap_lost_jobs", "schedule": 30.0},
+    "collect-garbage": {"task": "jobs.collect_garbage", "schedule": 86400.0},
+}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 
 CHANNEL_LAYERS = {

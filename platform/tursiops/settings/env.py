@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -71,6 +72,7 @@ VARIABLES = [
     Variable("TURSIOPS_LOG_FORMAT", str, "console", "console or json"),
 ]
 
+_PLATFORM = Path(__file__).resolve().parents[2]  # <clone>/platform, or site-packages
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 _INTERNAL = {"TURSIOPS_SETTINGS_CHECKED"}
 
@@ -98,3 +100,33 @@ def check_unknown() -> None:
     )
     if unknown:
         raise SettingsError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(_BY_NAME))}")
+
+
+_PASSED_ON = {"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE"}
+_PASSED_ON_PREFIXES = ("CUDA_", "NVIDIA_", "NCCL_", "TRITON_", "OMP_")
+
+
+def engine_environment(python_path: list[str]) -> dict[str, str]:
+    """What an engine process inherits: where programs and GPUs are. No setting of ours and no secret is in it."""
+    passed = {
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    # Two torch threads that spin on a busy machine turn a step of 31 ms into more than a second.
+    return {"OMP_WAIT_POLICY": "PASSIVE", **passed, "PYTHONPATH": os.pathsep.join(python_path), "PYTHONUNBUFFERED": "1"}
+
+
+def service_environment(python_path: list[str]) -> dict[str, str]:
+    """What a process of our own inherits: everything, plus where our packages are."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(python_path)}
+
+
+_NETWORK = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}
+
+
+def job_environment() -> dict[str, str]:
+    """What a job's child inherits: as an engine, plus the way to the network (proxies, package index)."""
+    network = {
+        name: value for name, value in os.environ.items() if name.upper() in _NETWORK or name.startswith("PIP_")
+    }
+    roots = [_PLATFORM, _PLATFORM.parent] if _PLATFORM.name == "platform" else [_PLATFORM]
+    return {**engine_environment([str(root) for root in roots]), **network}
