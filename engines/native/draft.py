@@ -1,0 +1,66 @@
+"""A step on its way from a draft, while the scheduler decides, to arrays, when it is launched, to drawn tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.native.request import Request
+from engines.native.step import Int32, StepPlan
+
+
+@dataclass(slots=True)
+class Step:
+    """A launched step. Before the pass the runner takes `added` into rows and copies the blocks of `copies`."""
+
+    number: int
+    plan: StepPlan
+    added: list[Request]
+    copies: list[tuple[int, int]]  # (source, destination)
+
+
+@dataclass(slots=True)
+class Drawn:
+    """The tokens of one step that go to clients. positions: int64 [k], indices into the step's rows."""
+
+    ids: NDArray[np.int64]  # [k], request ids
+    tokens: Int32  # [k]
+    positions: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Draft:
+    """What the scheduler has decided so far. A request that is preempted while planning loses its row (row −1), and
+    so falls out of every list here at launch."""
+
+    budget: int  # tokens still free in this step
+    decodes: Int32  # rows with one token to compute
+    chunks: list[tuple[Request, int]] = field(default_factory=list)
+    new_blocks: list[tuple[Request, int, list[int]]] = field(default_factory=list)
+    added: list[Request] = field(default_factory=list)
+    copies: list[tuple[Request, int, int]] = field(default_factory=list)
+    preempted: bool = False
+
+    def drop(self, victim: Request) -> None:
+        """Take a running request out, and its tokens back into the budget. Before it loses its row."""
+        self.preempted = True
+        kept = self.decodes[self.decodes != victim.row]
+        self.budget += len(self.decodes) - len(kept)
+        self.budget += sum(count for request, count in self.chunks if request is victim)
+        self.decodes = kept
+
+    def launch(self, number: int, num_computed: Int32, num_tokens: Int32) -> Step | None:
+        """The arrays of step `number`, or None if it is empty. The columns are those of the row table."""
+        chunks = [(request.row, count) for request, count in self.chunks if request.row >= 0]
+        rows = np.concatenate((self.decodes, np.array([row for row, _ in chunks], np.int32)))
+        if not len(rows):
+            return None
+        count = np.ones(len(rows), np.int32)
+        count[len(self.decodes) :] = [count for _, count in chunks]
+        start = num_computed[rows]
+        blocks = [(request.row, index, ids) for request, index, ids in self.new_blocks if request.row >= 0]
+        plan = StepPlan(rows, start, count, sample=start + count == num_tokens[rows], new_blocks=blocks)
+        copies = [(source, to) for request, source, to in self.copies if request.row >= 0]
+        return Step(number, plan, [request for request in self.added if request.row >= 0], copies)

@@ -1,0 +1,400 @@
+"""Which tokens the next step computes. One token budget and no phases: each request is brought from `num_computed`
+to `num_tokens`, so decode, prefill chunk and resume after a preemption are one rule.
+
+    plan()    decodes first, then prefill chunks of running requests, then admissions, until the budget is spent
+    commit()  the step is done: tokens are appended, endings found, full blocks made findable
+    settle()  the one way out for every request: stop, length, abort, time-out, error, and preemption
+
+`plan` may be called again before the `commit` of the step before: what a launched step may still touch is fenced.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from engines.native.admission import OutputHistory, peak_tokens
+from engines.native.blocks import BlockPool, Key
+from engines.native.draft import Draft, Drawn, Step
+from engines.native.request import Finish, Request
+from engines.native.rows import RowTable
+from engines.native.step import Int32, StepOutput
+from engines.native.waiting import WaitingQueue
+
+MAX_DEFERRALS = 16
+"""Requests that one plan() may pass over because their prefix is being computed; bounds the matching work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """max_batched_tokens: budget of one step; at least one block more than max_num_seqs, so that a prefill advances
+    beside a full batch of decodes."""
+
+    max_num_seqs: int
+    max_batched_tokens: int
+    prefix_cache: bool = True
+
+
+@dataclass(slots=True)
+class Ending:
+    id: int
+    finish: Finish
+    message: str = ""
+
+
+class Scheduler:
+    def __init__(self, config: SchedulerConfig, *, num_blocks: int, block_size: int, max_model_len: int) -> None:
+        if config.max_batched_tokens < config.max_num_seqs + block_size:
+            raise ValueError(
+                f"max_batched_tokens is {config.max_batched_tokens}; it must be at least max_num_seqs + block size "
+                f"= {config.max_num_seqs + block_size}, or prefill could stand still beside a full batch of decodes"
+            )
+        self.config = config
+        self.pool = BlockPool(num_blocks, block_size, caching=config.prefix_cache)
+        self.max_len = min(max_model_len, self.pool.usable * block_size)  # tokens of one request, prompt and output
+        self.table = RowTable(config.max_num_seqs, self.max_len)
+        self.waiting = WaitingQueue()
+        self.running: list[Request] = []  # in order of admission
+        self.requests: dict[int, Request] = {}  # all that have not ended
+        self.preemptions = 0
+        self.started: list[tuple[int, int]] = []  # (id, cached tokens) of new admissions, until taken
+        self.endings: list[Ending] = []  # until taken
+        self._history = OutputHistory()
+        self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
+        self._fenced_rows: list[tuple[int, int]] = []  # (step, row)
+        self._computing: dict[Key, Request] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._sequence = 0
+        self._launched = 0
+        self._rows: Int32 | None = None  # rows of `running`, made when asked
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.requests)
+
+    # Arrivals and endings
+
+    def add(self, request: Request) -> None:
+        """Queue it. One that could never fit ends at once with an error: its client must not wait for ever."""
+        if request.id in self.requests:
+            raise ValueError(f"request id {request.id} is in use")
+        self.requests[request.id] = request
+        if not 0 < len(request.token_ids) < self.max_len:
+            message = f"the prompt has {len(request.token_ids)} tokens; 1 to {self.max_len - 1} fit"
+            self.settle(request, Finish.ERROR, message)
+            return
+        self._sequence += 1
+        request.sequence = self._sequence
+        request.prefix = request.salt
+        for deadline in (request.queue_deadline, request.deadline):
+            if deadline < math.inf:
+                heapq.heappush(self._deadlines, (deadline, request.id))
+        self.waiting.push(request)
+
+    def end(self, request_id: int, finish: Finish) -> None:
+        """From outside: the client left, or its stop string was met. Unknown ids have ended already."""
+        request = self.requests.get(request_id)
+        if request is not None:
+            self.settle(request, finish)
+
+    def settle(self, request: Request, finish: Finish | None, message: str = "") -> None:
+        """Every way out of the running set. None is a preemption: back to the queue, to be computed again."""
+        if request.row >= 0:
+            if finish is None:
+                request.token_ids = self.table.history(request.row)
+            elif finish in (Finish.STOP, Finish.LENGTH):
+                self._history.add(int(self.table.num_tokens[request.row]) - request.prompt_len)
+            self._vacate(request)
+        if finish is None:
+            request.preemptions += 1
+            self.preemptions += 1
+            self.waiting.push(request)
+            return
+        self.waiting.discard(request)
+        del self.requests[request.id]
+        request.finish = finish
+        self.endings.append(Ending(request.id, finish, message))
+
+    def _vacate(self, request: Request) -> None:
+        """Row and blocks go behind the fence of the newest launched step, never straight to free."""
+        self.pool.release(request.blocks, self._launched)
+        self._fenced_rows.append((self._launched, request.row))
+        self.table.clear(request.row)
+        self.running.remove(request)
+        self._rows = None
+        self._expect(request, None)
+        request.blocks, request.row, request.prefix, request.registered = [], -1, request.salt, 0
+        self._lift_fence()
+
+    def _lift_fence(self) -> None:
+        kept = []
+        for step, row in self._fenced_rows:
+            if step <= self.pool.settled:
+                self._free_rows.append(row)
+            else:
+                kept.append((step, row))
+        self._fenced_rows = kept
+
+    def _expire(self, now: float) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, request_id = heapq.heappop(self._deadlines)
+            request = self.requests.get(request_id)
+            if request is None:
+                continue
+            if request.deadline <= now:
+                limit = request.deadline - request.arrived
+                self.settle(request, Finish.TIMEOUT, f"not finished within {limit:.0f} s")
+            elif not request.started and request.queue_deadline <= now:
+                limit = request.queue_deadline - request.arrived
+                self.settle(request, Finish.TIMEOUT, f"not begun within {limit:.0f} s: the engine is overloaded")
+
+    # Planning
+
+    def plan(self, now: float) -> Step | None:
+        """The next step, or None if nothing is to be computed. `now`: time.monotonic(), s."""
+        self._expire(now)
+        if not self.requests:
+            return None
+        draft = self._decodes()
+        self._chunks(draft)
+        if not draft.preempted:
+            self._admit(draft)
+        step = draft.launch(self._launched + 1, self.table.num_computed, self.table.num_tokens)
+        if step is not None:
+            self._launched = step.number
+        return step
+
+    def _running_rows(self) -> Int32:
+        if self._rows is None:
+            self._rows = np.fromiter((request.row for request in self.running), np.int32, len(self.running))
+        return self._rows
+
+    def _decodes(self) -> Draft:
+        table, rows = self.table, self._running_rows()
+        decodes = rows[table.num_tokens[rows] - table.num_computed[rows] == 1]
+        draft = Draft(self.config.max_batched_tokens - len(decodes), decodes)
+        full = table.num_tokens[decodes] > table.num_blocks[decodes] * self.pool.block_size
+        for row in decodes[full].tolist():
+            request = table.requests[row]
+            if request is not None:  # not preempted for one before it
+                self._grow(request, int(table.num_tokens[row]), draft)
+        return draft
+
+    def _chunks(self, draft: Draft) -> None:
+        table, rows = self.table, self._running_rows()
+        behind = rows[table.num_tokens[rows] - table.num_computed[rows] > 1].tolist()
+        requests = [request for row in behind if (request := table.requests[row]) is not None]
+        for request in sorted(requests, key=lambda request: request.order):
+            if request.row >= 0:  # not preempted for one before it
+                self._chunk(request, draft)
+
+    def _chunk(self, request: Request, draft: Draft) -> None:
+        start = int(self.table.num_computed[request.row])
+        count = self._chunk_size(start, int(self.table.num_tokens[request.row]), draft.budget)
+        if count and self._grow(request, start + count, draft):
+            draft.chunks.append((request, count))
+            draft.budget -= count
+
+    def _chunk_size(self, start: int, end: int, budget: int) -> int:
+        """Tokens to compute now. A chunk that is not the last ends at a block's end, so that the same prompt is
+        always cut at places where the cache can take over."""
+        if end - start <= budget:
+            return end - start
+        return max(0, (start + budget) // self.pool.block_size * self.pool.block_size - start)
+
+    def _grow(self, request: Request, upto: int, draft: Draft) -> bool:
+        """Blocks for the first `upto` tokens; takes them from the last in order. False: the request was it."""
+        need = -(-upto // self.pool.block_size) - len(request.blocks)
+        while need > self.pool.available:
+            victim = max(self.running, key=lambda running: running.order)
+            self._preempt(victim, draft)
+            if victim is request:
+                return False
+        if need > 0:
+            blocks = self.pool.allocate(need)
+            draft.new_blocks.append((request, len(request.blocks), blocks))
+            request.blocks.extend(blocks)
+            self.table.num_blocks[request.row] = len(request.blocks)
+        return True
+
+    def _preempt(self, victim: Request, draft: Draft) -> None:
+        draft.drop(victim)
+        self.settle(victim, None)
+
+    # Admission
+
+    def _admit(self, draft: Draft) -> None:
+        deferred: list[Request] = []
+        while self.waiting and draft.budget > 0 and len(deferred) < MAX_DEFERRALS:
+            request = self.waiting.pop()
+            blocks = self._cached(request)
+            if self._next_key(request.token_ids, blocks, request.salt) in self._computing:
+                deferred.append(request)  # it will hit what is being computed now
+                continue
+            while not self._fits(request, blocks, draft) and self._outrank(request, draft):
+                blocks = self._cached(request)
+            if not self._fits(request, blocks, draft):
+                deferred.append(request)
+                break
+            self._enter(request, blocks, draft)
+            if draft.preempted:  # memory is short: who lost its row waits for the next step
+                break
+        for request in deferred:
+            self.waiting.push(request)
+
+    def _cached(self, request: Request) -> list[int]:
+        if request.params.prompt_logprobs >= 0:  # needs the logits of every prompt token
+            return []
+        return self.pool.match(request.token_ids, request.salt)[0]
+
+    def _next_key(self, token_ids: Int32, blocks: list[int], salt: str) -> Key | None:
+        """Key of the first full block after the cached ones."""
+        start, size = len(blocks) * self.pool.block_size, self.pool.block_size
+        if not self.pool.caching or start + size > len(token_ids):
+            return None
+        return self.pool.key(self.pool.prefix_after(blocks, salt), token_ids[start : start + size])
+
+    def _fits(self, request: Request, cached: list[int], draft: Draft) -> bool:
+        """A free row, blocks for its first chunk, and room for all running ones at their expected peak."""
+        size = self.pool.block_size
+        idle = self.pool.idle_of(cached)
+        start, count = min(len(cached) * size, len(request.token_ids) - 1), len(request.token_ids)
+        chunk = self._chunk_size(start, count, draft.budget)
+        need = -(-(start + chunk) // size) - start // size + idle
+        if not self._free_rows or not chunk or need > self.pool.available:
+            return False
+        if not self.running:
+            return True  # alone it always fits: its length is bounded by the pool
+        table, rows = self.table, self._running_rows()
+        used = np.append(table.num_tokens[rows], count).astype(np.int64)
+        prompts = np.append(table.prompt_len[rows], request.prompt_len)
+        limits = np.append(table.max_total[rows], self._max_total(request))
+        remaining = np.minimum(self._history.remaining(used - prompts), limits - used)
+        shared = int(table.num_blocks[rows].sum()) + len(cached) - idle - self.pool.used
+        rounded = -(-used // size) * size
+        return peak_tokens(rounded, remaining) <= (self.pool.usable + max(0, shared)) * size
+
+    def _max_total(self, request: Request) -> int:
+        return min(request.prompt_len + request.params.max_tokens, self.max_len)
+
+    def _outrank(self, request: Request, draft: Draft) -> bool:
+        """Make room by preempting a running request of a strictly lower class. False: there is none."""
+        victim = max(self.running, key=lambda running: running.order, default=None)
+        if victim is None or victim.priority <= request.priority:
+            return False
+        self._preempt(victim, draft)
+        return True
+
+    def _enter(self, request: Request, cached: list[int], draft: Draft) -> None:
+        """Give it a row and its cached blocks, and plan its first chunk."""
+        row, size = self._free_rows.pop(), self.pool.block_size
+        self.pool.acquire(cached)
+        self.table.fill(row, request, self._max_total(request))
+        request.row = row
+        self.running.append(request)
+        self._rows = None
+        draft.added.append(request)
+        computed = len(cached) * size
+        forked = None
+        if computed == len(request.token_ids):
+            # All is cached, but the last token must be computed for its logits: in a copy of its block.
+            forked, cached, computed = cached[-1], cached[:-1], computed - 1
+        request.blocks = list(cached)
+        request.registered = len(cached)
+        request.prefix = self.pool.prefix_after(cached, request.salt)
+        self.table.registered[row] = self.table.num_blocks[row] = len(cached)
+        self.table.num_computed[row] = computed
+        if cached:
+            draft.new_blocks.append((request, 0, list(cached)))
+        if not request.started:
+            request.started, request.cached_tokens = True, computed
+            self.started.append((request.id, computed))
+        self._chunk(request, draft)
+        if forked is not None:
+            draft.copies.append((request, forked, request.blocks[-1]))
+            self.pool.release([forked], self._launched + 1)  # read by the copy of this step
+        self._expect(request, self._next_key(request.token_ids, request.blocks[: request.registered], request.salt))
+
+    def _expect(self, request: Request, key: Key | None) -> None:
+        """Note which full block it computes next, so that others wait for it instead of computing it too."""
+        if request.computing is not None and self._computing.get(request.computing) is request:
+            del self._computing[request.computing]
+        request.computing = key
+        if key is not None:
+            self._computing.setdefault(key, request)
+
+    # Commit
+
+    def commit(self, step: Step, output: StepOutput) -> Drawn:
+        """Take in what the step computed. Rows whose request ended meanwhile are passed over."""
+        table, plan = self.table, step.plan
+        live = table.alive[plan.rows]
+        rows = plan.rows[live]
+        table.num_computed[rows] += plan.count[live]
+        positions = np.flatnonzero(live & plan.sample)
+        sampled, tokens = plan.rows[positions], output.tokens[positions]
+        totals = table.num_tokens[sampled]
+        table.token_ids[sampled, totals] = tokens
+        totals = totals + 1
+        table.num_tokens[sampled] = totals
+        drawn = Drawn(table.ids[sampled], tokens, positions)
+        self._register(rows)
+        stopped = (table.stop_ids[sampled] == tokens[:, None]).any(1) & (totals >= table.min_total[sampled])
+        ended = stopped | (totals >= table.max_total[sampled])
+        for row, stop in zip(sampled[ended].tolist(), stopped[ended].tolist(), strict=True):
+            request = table.requests[row]
+            assert request is not None
+            self.settle(request, Finish.STOP if stop else Finish.LENGTH)
+        self._done(step)
+        return drawn
+
+    def fail(self, step: Step, message: str) -> None:
+        """The pass raised: end the requests of this step, and no others."""
+        for row in step.plan.rows.tolist():
+            request = self.table.requests[row]
+            if request is not None:
+                self.settle(request, Finish.ERROR, message)
+        self._done(step)
+
+    def _done(self, step: Step) -> None:
+        self.pool.settle(step.number)
+        self._lift_fence()
+
+    def _register(self, rows: Int32) -> None:
+        """Make blocks findable that have become full and computed."""
+        table, size = self.table, self.pool.block_size
+        for row in rows[table.num_computed[rows] // size > table.registered[rows]].tolist():
+            request = table.requests[row]
+            assert request is not None
+            for index in range(request.registered, int(table.num_computed[row]) // size):
+                tokens = table.token_ids[row, index * size : (index + 1) * size]
+                request.prefix = self.pool.register(request.blocks[index], self.pool.key(request.prefix, tokens))
+                request.registered = index + 1
+            table.registered[row] = request.registered
+            end = (request.registered + 1) * size
+            prefilling = self.pool.caching and end <= table.num_tokens[row] and table.num_computed[row] < end
+            key = self.pool.key(request.prefix, table.token_ids[row, end - size : end]) if prefilling else None
+            self._expect(request, key)
+
+    # Integrity
+
+    def check(self) -> list[str]:
+        """What is wrong with blocks and rows, one sentence each."""
+        problems = self.pool.check(self._tables())
+        fenced = [row for _, row in self._fenced_rows]
+        rows = sorted([*self._free_rows, *fenced, *(request.row for request in self.running)])
+        if rows != list(range(self.config.max_num_seqs)):
+            problems.append(f"rows do not add up: {rows}")
+        if len(self.waiting) + len(self.running) != len(self.requests):
+            problems.append(f"{len(self.requests)} requests, {len(self.waiting)} wait and {len(self.running)} run")
+        return problems
+
+    def heal(self) -> list[str]:
+        """`check` of the pool in production: rebuilds it from the running requests where it is wrong, and logs."""
+        return self.pool.heal(self._tables())
+
+    def _tables(self) -> list[list[int]]:
+        return [request.blocks for request in self.running]

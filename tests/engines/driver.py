@@ -1,0 +1,78 @@
+"""Drives a scheduler and a runner step by step and records what each client would have got."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from engines.native.request import Finish, Request, SamplingParams
+from engines.native.scheduler import Scheduler, SchedulerConfig
+from tests.engines.fake_runner import FakeRunner
+
+
+class Driver:
+    def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True):
+        self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows)
+        self.config = SchedulerConfig(max_num_seqs=rows, max_batched_tokens=budget, prefix_cache=cache)
+        self.scheduler = Scheduler(self.config, num_blocks=blocks, block_size=block_size, max_model_len=64)
+        self.tokens: dict[int, list[int]] = defaultdict(list)
+        self.endings: dict[int, Finish] = {}
+        self.messages: dict[int, str] = {}
+        self.cached: dict[int, int] = {}
+        self.ids = 0
+        self.now = 0.0
+
+    def add(self, prompt: list[int], *, salt: str = "", priority: int = 0, **params: object) -> int:
+        self.ids += 1
+        request = Request(
+            id=self.ids,
+            token_ids=np.array(prompt, np.int32),
+            params=SamplingParams(**{"temperature": 0.0, **params}),  # type: ignore[arg-type]
+            prompt_len=len(prompt),
+            priority=priority,
+            salt=salt,
+            arrived=self.now,
+        )
+        self.submit(request)
+        return self.ids
+
+    def submit(self, request: Request) -> None:
+        self.scheduler.add(request)
+        self.collect()
+
+    def step(self) -> bool:
+        """One step; False if there was nothing to compute."""
+        step = self.scheduler.plan(self.now)
+        if step is not None:
+            for request in step.added:
+                self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
+            self.runner.copy_blocks(step.copies)
+            assert step.plan.tokens <= self.config.max_batched_tokens
+            drawn = self.scheduler.commit(step, self.runner.execute(step.plan))
+            for request_id, token in zip(drawn.ids.tolist(), drawn.tokens.tolist(), strict=True):
+                assert request_id not in self.endings, "a token after the ending"
+                self.tokens[request_id].append(token)
+        self.collect()
+        assert self.scheduler.check() == []
+        return step is not None
+
+    def collect(self) -> None:
+        for request_id, cached in self.scheduler.started:
+            self.cached[request_id] = cached
+        for ending in self.scheduler.endings:
+            assert ending.id not in self.endings, "a request ended twice"
+            self.endings[ending.id] = ending.finish
+            self.messages[ending.id] = ending.message
+        self.scheduler.started.clear()
+        self.scheduler.endings.clear()
+
+    def run(self, limit: int = 2000) -> None:
+        """Until idle. Fails if that takes more steps than any fair schedule needs."""
+        for _ in range(limit):
+            if not self.step() and not self.scheduler.has_work:
+                break
+        else:
+            raise AssertionError("no end in sight: requests starve")
+        assert self.scheduler.pool.used == 0
+        assert self.scheduler.check() == []

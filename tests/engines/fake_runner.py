@@ -1,0 +1,92 @@
+"""A runner without a model, for properties of the scheduler. Its KV cache is real in the way that matters: what a
+slot holds depends on all tokens before it, and the next token depends on what is read back through the block table.
+So a block that is read before it was written, shared wrongly, or overwritten too early changes the output."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engines.native.request import SamplingParams
+from engines.native.step import StepOutput, StepPlan
+
+VOCAB = 50
+_SEED = 0x9E3779B9
+
+
+def _mix(state: int, token: int) -> int:
+    return ((state ^ (token + 1)) * 0x2545F4914F6CDD1D + 0x632BE59BD9B4E019) % (1 << 61)
+
+
+def _draw(state: int) -> int:
+    return (state >> 20) % VOCAB
+
+
+def expected(prompt: list[int], params: SamplingParams, max_len: int) -> list[int]:
+    """The output of a request that runs alone and is never disturbed."""
+    state = _SEED
+    for token in prompt:
+        state = _mix(state, token)
+    output: list[int] = []
+    while True:
+        token = _draw(state)
+        output.append(token)
+        if token in params.stop_token_ids and len(output) >= params.min_tokens:
+            return output
+        if len(output) == params.max_tokens or len(prompt) + len(output) == max_len:
+            return output
+        state = _mix(state, token)
+
+
+class FakeRunner:
+    def __init__(self, num_blocks: int, block_size: int, max_model_len: int = 64, max_num_seqs: int = 8) -> None:
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self.max_model_len, self.vocab_size = max_model_len, VOCAB
+        self.cache = np.full((num_blocks, block_size), -1, np.int64)
+        self.tokens: list[list[int]] = [[] for _ in range(max_num_seqs)]
+        self.tables: list[list[int]] = [[] for _ in range(max_num_seqs)]
+        self.steps = 0
+        self.computed_tokens = 0
+
+    def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
+        assert 0 < prompt_len <= len(token_ids)
+        self.tokens[row], self.tables[row] = list(token_ids), []
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        for source, destination in pairs:
+            self.cache[destination] = self.cache[source]
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        self.steps += 1
+        self.computed_tokens += plan.tokens
+        assert len(set(plan.rows.tolist())) == len(plan.rows)
+        for row, index, blocks in plan.new_blocks:
+            assert index == len(self.tables[row])
+            self.tables[row].extend(blocks)
+        before = self.cache.copy()  # what other rows write in this very pass can't be read
+        written: set[tuple[int, int]] = set()
+        drawn = np.full(len(plan.rows), -1, np.int32)
+        work = zip(plan.rows.tolist(), plan.start.tolist(), plan.count.tolist(), strict=True)
+        for i, (row, start, count) in enumerate(work):
+            state = self._read(before, row, start)
+            for position in range(start, start + count):
+                state = _mix(state, self.tokens[row][position])
+                slot = (self.tables[row][position // self.block_size], position % self.block_size)
+                assert slot[0] != 0
+                assert slot not in written, "two rows write one slot"
+                written.add(slot)
+                self.cache[slot] = state
+            assert plan.sample[i] == (start + count == len(self.tokens[row]))
+            if plan.sample[i]:
+                drawn[i] = _draw(state)
+                self.tokens[row].append(int(drawn[i]))
+        return StepOutput(drawn, np.full(len(plan.rows), np.nan, np.float32))
+
+    def _read(self, cache: np.ndarray, row: int, start: int) -> int:
+        """The state after `start` tokens. Every slot before must hold what those tokens alone would have left."""
+        state = _SEED
+        for position in range(start):
+            state = _mix(state, self.tokens[row][position])
+            held = cache[self.tables[row][position // self.block_size], position % self.block_size]
+            if held != state:
+                return int(held) & ((1 << 61) - 1)  # wrong content gives a wrong output, as in a real cache
+        return state
