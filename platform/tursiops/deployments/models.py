@@ -99,3 +99,6 @@ class Instance(PublicModel):
 
     class Meta:
         ordering = ["role", "index"]
+        constraints = [  # a second controller that believes to lead can't make the same instance again
+            models.UniqueConstraint(fields=["deployment", "role", "index"], name="instance_place_once")
+        ]
