@@ -1,0 +1,165 @@
+"""The flow of `up`: refuse what can't work, start everything, show the first answer, follow the logs, end it all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tursiops.progress import Progress, SetupError
+from tursiops.settings import base, env
+from tursiops.supervisor import ask, ports, state, table
+from tursiops.supervisor.processes import Processes
+from tursiops.supervisor.task import run_task
+
+START_LIMIT_S = 180.0
+
+
+class Up:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.host = "127.0.0.1" if base.GATEWAY_HOST in ("0.0.0.0", "::") else base.GATEWAY_HOST
+        self.port = base.GATEWAY_PORT
+        self.url = f"http://{self.host}:{self.port}"
+        self.processes = Processes(base.RUN_DIR, self.port)
+        self.stop = asyncio.Event()
+        self.progress = Progress()
+
+    async def run(self) -> int:
+        """Exit status: 0 after Ctrl-C, 1 where a step failed."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
+        with state.only_one(base.RUN_DIR):
+            starting = asyncio.create_task(self._start())
+            stopping = asyncio.create_task(self.stop.wait())
+            try:
+                await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
+                    if not self.options.exit_when_ready:
+                        print("Logs follow; Ctrl-C ends everything.\n", flush=True)
+                        self.processes.follow()
+                        await stopping
+            finally:
+                starting.cancel()
+                stopping.cancel()
+                await asyncio.gather(starting, stopping, return_exceptions=True)
+                await self._end()
+        return 0
+
+    def _told_to_stop(self) -> None:
+        if self.stop.is_set():
+            print("\nkilling everything", flush=True)
+            self.processes.kill()
+        self.stop.set()
+
+    async def _end(self) -> None:
+        began = time.monotonic()
+        if self.processes.children:
+            print("\nstopping (Ctrl-C again kills at once)", flush=True)
+        await self.processes.stop()
+        if self.processes.children:
+            print(f"everything ended in {time.monotonic() - began:.1f} s", flush=True)
+
+    # -- start --------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        ports.check_socket_path(base.RUN_DIR / "broker.sock")
+        if left := state.end_leftovers(base.RUN_DIR):
+            print(f"ended what an earlier start left behind: {', '.join(left)}", flush=True)
+        ports.check_port(base.GATEWAY_HOST, self.port)
+        if not env.read("REDIS_URL"):
+            (base.DATA_DIR / "broker").mkdir(exist_ok=True)
+            self.processes.start(table.broker(base.RUN_DIR, base.DATA_DIR))
+        prepared = await self._task("database", "prepare", [], "see the log; is the data folder writable?")
+        for program in table.services(base.WEB_SOCKET):
+            self.processes.start(program)
+        await self._door_open()
+        demo: dict[str, Any] = {}
+        if not self.options.no_demo:
+            wish = ["--device", "cpu" if self.options.cpu else "cuda" if self.options.gpu else "auto"]
+            demo = await self._while_alive(
+                self._task("demo model", "demo", wish, "see the log and the console, or start with --no-demo")
+            )
+        self._print_ready(prepared, demo)
+        if demo.get("key"):
+            await self._first_answer(demo["deployment"], demo["key"])
+
+    async def _task(self, name: str, module: str, argv: list[str], todo: str) -> dict[str, Any]:
+        def show(_: float, text: str) -> None:
+            self.progress.show(f"{name}: {text}")
+
+        began = time.monotonic()
+        show(0.0, "…")
+        command = [table.PYTHON, "-m", f"tursiops.supervisor.{module}", *argv]
+        report = await run_task(name, command, self.processes.logs, todo, show)
+        self.progress.show(f"{name}: done in {time.monotonic() - began:.0f} s", last=True)
+        return report
+
+    async def _door_open(self) -> None:
+        """Web answers through the gateway: both are up."""
+        end = time.monotonic() + START_LIMIT_S
+        began = time.monotonic()
+        while True:
+            status = await asyncio.to_thread(ask.status_of, self.host, self.port, "/api/v1/auth/session")
+            if status in (200, 401, 403):
+                break
+            self._fail_if_broken()
+            if time.monotonic() > end:
+                why = f"{self.url}/api/v1/auth/session answers {status or 'nothing'} after {START_LIMIT_S:.0f} s"
+                raise SetupError("processes", why, "see web.log and gateway.log", self.processes.logs)
+            self.progress.show("processes: waiting for web and gateway")
+            await asyncio.sleep(0.2)
+        self.progress.show(f"processes: done in {time.monotonic() - began:.0f} s", last=True)
+
+    def _fail_if_broken(self) -> None:
+        if child := self.processes.broken():
+            raise SetupError(child.program.name, self.processes.why(child), "see the log", child.log.path)
+
+    async def _while_alive(self, work: Any) -> dict[str, Any]:
+        """`work`, given up as soon as a process keeps dying: waiting for a model would never end."""
+        task = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=1.0))[0]:
+                self._fail_if_broken()
+            result: dict[str, Any] = task.result()
+            return result
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # -- what the newcomer sees -----------------------------------------------------------------------------------
+
+    def _print_ready(self, prepared: dict[str, Any], demo: dict[str, Any]) -> None:
+        seconds = time.monotonic() - self.progress.began
+        print(f"\nTursiops is up after {seconds:.0f} s.\n\n  console   {self.url}")
+        if password := prepared.get("password"):
+            print(f"  login     {prepared['username']} / {password}   (shown this once)")
+        if name := demo.get("deployment"):
+            print(f"\n  try it    {ask.curl(self.url, name, demo.get('key') or '$TURSIOPS_KEY')}")
+            if demo.get("key"):
+                print("            (this key is shown once; more under API keys in the console)")
+        print(flush=True)
+
+    async def _first_answer(self, model: str, key: str) -> None:
+        print(f"  {model} is asked: {ask.QUESTION}\n  > ", end="", flush=True)
+        try:
+            answer = await asyncio.to_thread(self._stream, model, key, lambda text: print(text, end="", flush=True))
+        except ValueError as error:
+            raise SetupError("first answer", str(error), "see gateway.log", self.processes.logs) from None
+        print(
+            f"\n  first token after {answer.first_token_s:.2f} s, then {answer.tokens_per_s:.0f} tokens/s\n", flush=True
+        )
+
+    def _stream(self, model: str, key: str, show: Callable[[str], Any]) -> ask.Answer:
+        answer: ask.Answer | None = None
+        for piece in ask.ask(self.host, self.port, model, key):
+            if isinstance(piece, ask.Answer):
+                answer = piece
+            else:
+                show(piece)
+        assert answer is not None, "ask() ends with the answer or raises"
+        return answer
