@@ -19,6 +19,7 @@ from tursiops.secrets import seal_instance_token
 SEEN_EVERY_S = 4.0
 
 _VERBS = {
+    InstanceState.PENDING: "is created",
     InstanceState.SCHEDULED: "waits to start",
     InstanceState.STARTING: "starts",
     InstanceState.READY: "is ready",
@@ -71,13 +72,14 @@ def instance_starting(*, instance: Instance, token: str, actor: str) -> bool:
     return True
 
 
-def record_instance_event(instance: Instance, *, actor: str) -> None:
+def record_instance_event(instance: Instance, *, actor: str, kind: str = "", verb: str = "") -> None:
     """The event of an instance's new state, told as its deployment's. Inside the transaction of the change."""
     deployment = instance.deployment
-    text = f"{deployment.name} {instance.role} {instance.index} {_VERBS.get(instance.state, instance.state)}"  # type: ignore[call-overload]
+    verb = verb or _VERBS[InstanceState(instance.state)]
+    text = f"{deployment.name} {instance.role} {instance.index} {verb}"
     events.record(
         team=deployment.team,
-        kind=f"instance.{instance.state}",
+        kind=kind or f"instance.{instance.state}",
         subject_type="deployment",
         subject_id=deployment.pk,
         text=f"{text}: {instance.reason}" if instance.reason else f"{text}.",

@@ -82,7 +82,7 @@ class Placement:
             "device": chosen.device if chosen else None,
             "bytes": chosen.need.total if chosen else 0,
             "reason": self.reason,
-            "rejected": [{"node": item.node, "reason": item.reason} for item in self.rejected],
+            "rejected": [{"node": item.node, "filter": item.filter, "reason": item.reason} for item in self.rejected],
         }
 
 
