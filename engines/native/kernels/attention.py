@@ -1,0 +1,211 @@
+"""Paged attention over a block table: decode, chunk, verify and mixed steps in one launch.
+
+Work item = (query block, KV head, split of the keys). The query heads of a KV group are stacked with the query
+tokens in the M dimension of the tile, so that a key is read once for the whole group. Long rows are cut into splits
+of equal length; partial results are merged, in split order, by whichever program of the group ends last. No grid
+depends on device data: query blocks and splits are counted from upper bounds, and programs without work leave.
+
+Sources: FlashAttention-2 (arXiv 2307.08691), flash-decoding (Dao et al., 2023).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from engines.native.kernels import INTERPRETED
+from engines.native.kernels.attention_plan import Launch, Workspace
+
+
+@triton.jit
+def _find_row(cu_query, n_rows, block, BLOCK_Q: tl.constexpr):
+    """Row of query block `block`: row i owns the blocks from cu_query[i] // BLOCK_Q + i on."""
+    low = 0
+    high = n_rows
+    while high - low > 1:
+        middle = (low + high) // 2
+        ahead = tl.load(cu_query + middle) // BLOCK_Q + middle > block
+        high = tl.where(ahead, middle, high)
+        low = tl.where(ahead, low, middle)
+    return low
+
+
+@triton.jit
+def _fold(top, total, acc, s, v):
+    """One step of the online softmax, in base 2: scores s [M, N] and values v [N, D] into (top, total, acc)."""
+    top_new = tl.maximum(top, tl.max(s, 1))
+    shift = tl.where(top_new == float("-inf"), 0.0, top_new)  # a row that has seen no key yet
+    p = tl.exp2(s - shift[:, None])
+    keep = tl.exp2(top - shift)
+    acc = tl.dot(p.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
+    return top_new, total * keep + tl.sum(p, 1), acc
+
+
+@triton.jit
+def _keys(
+    q, q_pos, top, total, acc, k_cache, v_cache, table, n_heads, head, first, end, scale,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr,
+    WINDOW: tl.constexpr, MASKED: tl.constexpr, INTERP: tl.constexpr,
+):  # fmt: skip
+    """Attend to the keys [first, end) of one row. Unmasked: whole tiles that every query sees."""
+    d = tl.arange(0, BLOCK_D)
+    n = tl.arange(0, BLOCK_N)
+    page = tl.load(table + (first + n) // PAGE, mask=first + n < end, other=0)
+    for start in range(first, end, BLOCK_N):
+        k_pos = start + n
+        inside = k_pos < end
+        place = ((page.to(tl.int64) * n_heads + head) * PAGE + k_pos % PAGE) * HEAD_DIM
+        offset = place[:, None] + d[None, :]
+        # Pages are read one tile ahead: a chain table → key in one iteration would halve the depth of the pipeline.
+        page = tl.load(table + (k_pos + BLOCK_N) // PAGE, mask=k_pos + BLOCK_N < end, other=0)
+        # Masked values must read as 0: a page holds garbage past the row's end, and 0 × NaN is NaN.
+        if MASKED:
+            k = tl.load(k_cache + offset, mask=inside[:, None] & (d[None, :] < HEAD_DIM), other=0.0)
+            v = tl.load(v_cache + offset, mask=inside[:, None] & (d[None, :] < HEAD_DIM), other=0.0)
+        elif BLOCK_D != HEAD_DIM:
+            k = tl.load(k_cache + offset, mask=d[None, :] < HEAD_DIM, other=0.0)
+            v = tl.load(v_cache + offset, mask=d[None, :] < HEAD_DIM, other=0.0)
+        else:
+            k = tl.load(k_cache + offset)
+            v = tl.load(v_cache + offset)
+        if INTERP:
+            k = k.to(tl.float32)
+            v = v.to(tl.float32)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        if MASKED:
+            seen = (k_pos[None, :] <= q_pos[:, None]) & inside[None, :]
+            if WINDOW > 0:
+                seen = seen & (k_pos[None, :] > q_pos[:, None] - WINDOW)
+            s = tl.where(seen, s, float("-inf"))
+        top, total, acc = _fold(top, total, acc, s, v)
+    return top, total, acc
+
+
+@triton.jit
+def _merge(
+    partial, stats, place, split_stride, n_splits, used, stored, d,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Combine the partial results of a work item's splits, always in split order."""
+    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for _ in range(n_splits):
+        top_s = tl.load(stats + place * 2, mask=used, other=float("-inf"), cache_modifier=".cg")
+        total_s = tl.load(stats + place * 2 + 1, mask=used, other=0.0, cache_modifier=".cg")
+        acc_s = tl.load(partial + place[:, None] * HEAD_DIM + d[None, :], mask=stored, other=0.0, cache_modifier=".cg")
+        top_new = tl.maximum(top, top_s)
+        shift = tl.where(top_new == float("-inf"), 0.0, top_new)
+        old, new = tl.exp2(top - shift), tl.exp2(top_s - shift)
+        total = total * old + total_s * new
+        acc = acc * old[:, None] + acc_s * new[:, None]
+        top = top_new
+        place += split_stride
+    return total, acc
+
+
+@triton.jit(do_not_specialize=["n_rows", "split_tokens", "max_splits"])
+def paged_attention_kernel(
+    q, k_cache, v_cache, out, cu_query, seq_lens, tables, partial, stats, arrived,
+    n_rows, table_stride, scale, split_tokens, max_splits,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, INTERP: tl.constexpr,
+):  # fmt: skip
+    """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e)."""
+    block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last blocks of a prompt see the most keys: start them first
+    head, n_heads, split = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
+    if ONE_BLOCK:
+        row = block
+        q_first = 0
+        q_start = tl.load(cu_query + row)
+    else:
+        row = _find_row(cu_query, n_rows, block, BLOCK_Q)
+        q_start = tl.load(cu_query + row)
+        q_first = (block - (q_start // BLOCK_Q + row)) * BLOCK_Q
+    q_len = tl.load(cu_query + row + 1) - q_start
+    if q_first >= q_len:
+        return
+    seq_len = tl.load(seq_lens + row)
+    context = seq_len - q_len
+    first = 0
+    if WINDOW > 0:
+        first = tl.maximum(context + q_first - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
+    last = tl.minimum(context + q_first + BLOCK_Q, seq_len)  # end of the keys that this block's queries see
+    n_splits = tl.maximum(tl.cdiv(last - first, split_tokens), 1)
+    if split >= n_splits:
+        return
+    first += split * split_tokens
+    end = tl.minimum(first + split_tokens, last)
+
+    lane = tl.arange(0, BLOCK_M)
+    d = tl.arange(0, BLOCK_D)
+    q_index = q_first + lane // GROUP
+    used = (lane < BLOCK_Q * GROUP) & (q_index < q_len)
+    stored = used[:, None] & (d[None, :] < HEAD_DIM)
+    token = (q_start + q_index).to(tl.int64)
+    place = (token * n_heads * GROUP + head * GROUP + lane % GROUP)[:, None] * HEAD_DIM + d[None, :]
+    query = tl.load(q + place, mask=stored, other=0.0)
+    if INTERP:
+        query = query.to(tl.float32)
+    q_pos = context + q_index
+    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    table = tables + row.to(tl.int64) * table_stride
+    whole = first
+    if WINDOW == 0 and not ONE_BLOCK:  # a decode's single masked tile is not worth a second loop
+        whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
+        top, total, acc = _keys(
+            query, q_pos, top, total, acc, k_cache, v_cache, table, n_heads, head, first, whole, scale,
+            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, INTERP,
+        )  # fmt: skip
+    top, total, acc = _keys(
+        query, q_pos, top, total, acc, k_cache, v_cache, table, n_heads, head, whole, end, scale,
+        HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, INTERP,
+    )  # fmt: skip
+
+    if n_splits > 1:
+        item = (block * n_heads + head).to(tl.int64)
+        split_stride = BLOCK_Q * GROUP
+        base = item * max_splits * split_stride + lane
+        here = base + split * split_stride
+        tl.store(partial + here[:, None] * HEAD_DIM + d[None, :], acc, mask=stored)
+        tl.store(stats + here * 2, top, mask=used)
+        tl.store(stats + here * 2 + 1, total, mask=used)
+        tl.debug_barrier()  # the whole program's stores before its arrival
+        if tl.atomic_add(arrived + item, 1, sem="acq_rel") != n_splits - 1:
+            return
+        tl.store(arrived + item, 0)  # every split has arrived: ready for the next launch
+        total, acc = _merge(
+            partial, stats, base, split_stride, n_splits, used, stored, d, HEAD_DIM, BLOCK_M, BLOCK_D
+        )  # fmt: skip
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]  # a padded row (seq_len 0) sees no key: zeros
+    tl.store(out + place, acc.to(out.dtype.element_ty), mask=stored)
+
+
+def paged_attention(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, out: torch.Tensor, cu_query: torch.Tensor,
+    seq_lens: torch.Tensor, block_tables: torch.Tensor, *, scale: float, window: int, launch: Launch,
+    workspace: Workspace,
+) -> None:  # fmt: skip
+    """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d], all contiguous.
+
+    cu_query int32 [n + 1], seq_lens int32 [n], block_tables int32 [n, width] with unit stride in a row. Tokens past
+    cu_query[n] are left as they are.
+    """
+    kv_heads, page, head_dim = k_cache.shape[1:]
+    group = q.shape[1] // kv_heads
+    if launch.splits > 1:
+        items = launch.query_blocks * kv_heads
+        workspace.reserve(items, items * launch.splits * launch.block_q * group, head_dim)
+    paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
+        q, k_cache, v_cache, out, cu_query, seq_lens, block_tables,
+        workspace.partial, workspace.stats, workspace.arrived,
+        seq_lens.numel(), block_tables.stride(0), scale * 1.4426950408889634, launch.split_tokens, launch.splits,
+        GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
+        BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n,
+        WINDOW=window, ONE_BLOCK=launch.one_block, INTERP=INTERPRETED,
+        num_warps=launch.tile.warps, num_stages=launch.tile.stages,
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""How one attention launch is cut up: tile shapes from a frozen table, the number of splits from upper bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Kind = Literal["decode", "chunk", "prefill"]
+
+MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
+MAX_SPLIT = 4096  # keys per split of a decode, even where rows alone fill the device: a long row among short ones
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """block_m query rows (tokens × group) against block_n keys per step; warps and pipeline stages of a program."""
+
+    block_m: int
+    block_n: int
+    warps: int
+    stages: int
+
+
+# One frozen choice per shape, measured on an H200 (docs/benchmarks/kernels_gpu.h200.json). HOPPER needs up to 227 KiB
+# of shared memory and wgmma; PORTABLE fits the 99 KiB of sm_86 and sm_89.
+HOPPER: dict[tuple[int, Kind], Tile] = {
+    (64, "decode"): Tile(16, 64, 4, 4),
+    (64, "chunk"): Tile(64, 64, 4, 3),
+    (64, "prefill"): Tile(128, 64, 8, 3),
+    (128, "decode"): Tile(16, 64, 4, 3),
+    (128, "chunk"): Tile(64, 64, 4, 3),
+    (128, "prefill"): Tile(128, 64, 8, 3),
+    (256, "decode"): Tile(16, 32, 4, 3),
+    (256, "chunk"): Tile(64, 32, 8, 2),
+    (256, "prefill"): Tile(64, 32, 8, 2),
+}
+PORTABLE: dict[tuple[int, Kind], Tile] = {
+    (64, "decode"): Tile(16, 64, 4, 4),
+    (64, "chunk"): Tile(64, 32, 4, 3),
+    (64, "prefill"): Tile(128, 32, 8, 3),
+    (128, "decode"): Tile(16, 64, 4, 3),
+    (128, "chunk"): Tile(64, 32, 4, 3),
+    (128, "prefill"): Tile(64, 32, 4, 3),
+    (256, "decode"): Tile(16, 32, 4, 2),
+    (256, "chunk"): Tile(64, 32, 8, 2),
+    (256, "prefill"): Tile(64, 32, 8, 2),
+}
+TILES_FLOAT32: dict[Kind, Tile] = {
+    "decode": Tile(16, 32, 4, 1),
+    "chunk": Tile(32, 16, 8, 1),
+    "prefill": Tile(32, 16, 8, 1),
+}  # exact (no tf32), for checks; not tuned
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a plan needs to know of a GPU. `capability` as CUDA gives it, e.g. (9, 0)."""
+
+    processors: int
+    capability: tuple[int, int]
+
+    @classmethod
+    def of(cls, device: torch.device) -> Device:
+        """Properties of a CUDA device; of the interpreter (one program at a time) for a CPU."""
+        if device.type != "cuda":
+            return cls(1, (8, 0))
+        found = torch.cuda.get_device_properties(device)
+        return cls(found.multi_processor_count, (found.major, found.minor))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Grid and constants of one launch. block_q: query tokens per block; split_tokens: keys per split."""
+
+    tile: Tile
+    block_d: int
+    block_q: int
+    query_blocks: int
+    one_block: bool
+    split_tokens: int
+    splits: int
+
+
+def plan(
+    *, tokens: int, rows: int, group: int, kv_heads: int, head_dim: int, max_query: int, max_seq: int, window: int,
+    dtype: torch.dtype, device: Device,
+) -> Launch:  # fmt: skip
+    """Cut a launch of `tokens` queries in `rows` rows. max_query, max_seq: upper bounds known on the host.
+
+    Raises ValueError for a head size over 256.
+    """
+    kind: Kind = "decode" if max_query * group <= 16 else "chunk" if max_query * group <= 64 else "prefill"
+    tile = choose_tile(head_dim, kind, dtype, device)
+    block_m = max(tile.block_m, _power_of_2(group))
+    if block_m != tile.block_m:
+        tile = Tile(block_m, tile.block_n, tile.warps, tile.stages)
+    block_q = block_m // group
+    one_block = max_query <= block_q
+    query_blocks = rows if one_block else tokens // block_q + rows
+    keys = max_seq if window == 0 else min(max_seq, window + block_q + tile.block_n)
+    wanted = max(1, 2 * device.processors // max(query_blocks * kv_heads, 1))  # two programs per processor
+    size = max(-(-keys // wanted), MIN_SPLIT)
+    if kind == "decode":
+        size = min(size, MAX_SPLIT)
+    split_tokens = -(-size // tile.block_n) * tile.block_n
+    splits = max(1, -(-keys // split_tokens))
+    return Launch(tile, max(16, _power_of_2(head_dim)), block_q, query_blocks, one_block, split_tokens, splits)
+
+
+def choose_tile(head_dim: int, kind: Kind, dtype: torch.dtype, device: Device) -> Tile:
+    if head_dim > 256:
+        raise ValueError(f"head size {head_dim} is over 256, the largest that the attention kernel takes")
+    if dtype == torch.float32:
+        return TILES_FLOAT32[kind]
+    tiles = HOPPER if device.capability[0] == 9 else PORTABLE
+    return tiles[max(64, _power_of_2(head_dim)), kind]
+
+
+def _power_of_2(x: int) -> int:
+    return 1 << (x - 1).bit_length()
+
+
+class Workspace:
+    """Device memory for partial results, one per device and stream; grows to the largest launch and is kept.
+
+    `arrived` holds zeros between launches: the last program of each work item resets its counter. Buffers replaced
+    by larger ones stay referenced, since a captured CUDA graph may still write to them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.partial = torch.empty(0, dtype=torch.float32, device=device)
+        self.stats = torch.empty(0, dtype=torch.float32, device=device)
+        self.arrived = torch.zeros(0, dtype=torch.int32, device=device)
+        self._replaced: list[torch.Tensor] = []
+
+    def reserve(self, items: int, lanes: int, head_dim: int) -> None:
+        """Room for `items` (query block, KV head) pairs and `lanes` = items × splits × rows of a block."""
+        if self.arrived.numel() < items:
+            self._replaced.append(self.arrived)
+            self.arrived = torch.zeros(items, dtype=torch.int32, device=self.device)
+        if self.stats.numel() < lanes * 2 or self.partial.numel() < lanes * head_dim:
+            self._replaced += [self.partial, self.stats]
+            self.partial = torch.empty(lanes * head_dim, dtype=torch.float32, device=self.device)
+            self.stats = torch.empty(lanes * 2, dtype=torch.float32, device=self.device)
