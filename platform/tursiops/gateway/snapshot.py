@@ -75,6 +75,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {(route.team, route.name): route for route in self.routes}
 
     @cached_property
+    def by_deployment(self) -> dict[str, RouteEntry]:
+        return {route.deployment: route for route in self.routes}
+
+    @cached_property
     def by_team(self) -> dict[str, tuple[RouteEntry, ...]]:
         teams: dict[str, list[RouteEntry]] = {}
         for route in self.routes:

@@ -1,0 +1,63 @@
+"""`python -m tursiops.gateway`: one gateway process."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+
+import structlog
+import uvicorn
+
+from tursiops.gateway.app import Gateway
+from tursiops.gateway.config import from_settings
+from tursiops.settings.env import SettingsError
+
+
+def main() -> int:
+    try:
+        config = from_settings()
+    except SettingsError as error:
+        print(f"gateway: {error}", file=sys.stderr)
+        return 2
+    configure_logging(config.log_format)
+    gc.freeze()  # what is imported lives for ever: the collector need not look at it again
+    structlog.get_logger().info("gateway.start", host=config.host, port=config.port, web=config.web_socket)
+    uvicorn.run(
+        Gateway(config),
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=2048,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(config.drain_timeout),
+        ws_max_size=4 * 2**20,
+    )
+    return 0
+
+
+def configure_logging(log_format: str) -> None:
+    """Events with names and fields on stderr; JSON lines or for people's eyes."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

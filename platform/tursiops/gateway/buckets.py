@@ -1,0 +1,69 @@
+"""What a request holds of its key's limits, and the buckets that one gateway keeps while Redis is away."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+_KEYS = 10_000
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What one request holds of its key's limits. `settle` ends it, once."""
+
+    key: str | None
+    request_id: str
+    tokens: int
+    rpm: int | None = None
+    tpm: int | None = None
+    parallel: int | None = None
+    local: bool = False
+    settled: bool = False
+
+
+class LocalBuckets:
+    """The rules of reserve.lua and settle.lua within one process."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def reserve(self, held: Reservation, now: float) -> tuple[str, float]:
+        assert held.key is not None
+        bucket = self._keys.pop(held.key, None) or _Bucket(float(held.rpm or 0), float(held.tpm or 0), now, set())
+        self._keys[held.key] = bucket
+        if len(self._keys) > _KEYS:
+            self._keys.popitem(last=False)
+        bucket.refill(held, now)
+        if held.rpm is not None and bucket.requests < 1:
+            return "requests_per_minute", (1 - bucket.requests) * 60_000 / max(held.rpm, 1)
+        if held.tpm is not None and bucket.tokens < held.tokens:
+            return "tokens_per_minute", (held.tokens - bucket.tokens) * 60_000 / max(held.tpm, 1)
+        if held.parallel is not None and len(bucket.places) >= held.parallel:
+            return "parallel", 1_000
+        bucket.requests -= 1 if held.rpm is not None else 0
+        bucket.tokens -= held.tokens if held.tpm is not None else 0
+        bucket.places.add(held.request_id)
+        return "", 0
+
+    def settle(self, held: Reservation, used: int, now: float) -> None:
+        bucket = self._keys.get(held.key or "")
+        if bucket is None:
+            return
+        bucket.tokens += held.tokens - used
+        bucket.refill(held, now)
+        bucket.places.discard(held.request_id)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    requests: float
+    tokens: float
+    at: float
+    places: set[str]
+
+    def refill(self, held: Reservation, now: float) -> None:
+        minutes = max(0.0, now - self.at) / 60
+        self.at = now
+        self.requests = min(float(held.rpm or 0), self.requests + minutes * (held.rpm or 0))
+        self.tokens = min(float(held.tpm or 0), self.tokens + minutes * (held.tpm or 0))

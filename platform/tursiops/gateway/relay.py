@@ -1,0 +1,123 @@
+"""The client's side of a streamed answer: headers, pings while the engine is silent, bytes, and how it may end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+
+from tursiops.gateway.asgi import Send, send_error
+from tursiops.gateway.errors import GatewayError
+from tursiops.gateway.events import PING, EventScanner, EventTooLarge
+from tursiops.gateway.exchange import Exchange
+from tursiops.gateway.upstream import Opened
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ClientStream:
+    """Sends an event stream. Its headers leave with the first bytes, be they a ping or the answer."""
+
+    def __init__(self, send: Send, exchange: Exchange, ping_every: float) -> None:
+        self._send = send
+        self._exchange = exchange
+        self._ping_every = ping_every
+        self._pinging: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(ping_every, self._begin_to_ping)
+
+    def _begin_to_ping(self) -> None:
+        self._pinging = asyncio.create_task(self._ping())
+
+    async def _ping(self) -> None:
+        """Keeps proxies and people patient. Status 200 has left then; the answer may still come from elsewhere."""
+        while True:
+            await self._body(PING)
+            await asyncio.sleep(self._ping_every)
+
+    async def stop_pinging(self) -> None:
+        self._timer.cancel()
+        if self._pinging is not None:
+            self._pinging.cancel()
+            await asyncio.wait([self._pinging])
+            self._pinging = None
+
+    async def _body(self, data: bytes, more: bool = True) -> None:
+        exchange = self._exchange
+        begun = exchange.pinged or exchange.first_byte > 0
+        exchange.waits_for_client = time.perf_counter()
+        if data is PING:
+            exchange.pinged = True
+        elif not exchange.first_byte:
+            exchange.first_byte = exchange.waits_for_client
+        if not begun:
+            headers = [*_STREAM_HEADERS, *exchange.headers()]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        exchange.waits_for_client = 0.0
+
+    async def relay(self, opened: Opened) -> None:
+        """Pass the answer on to its end. Raises GatewayError if it breaks off after its first byte."""
+        exchange, scanner = self._exchange, opened.scanner
+        assert scanner is not None
+        exchange.close_engine = opened.response.close
+        await self._body(opened.head)
+        read = opened.response.content.readany
+        while True:
+            exchange.waits_for_engine = time.perf_counter()
+            try:
+                data = await read()
+            except (aiohttp.ClientError, OSError) as error:
+                raise _broken(exchange, type(error).__name__) from error
+            exchange.waits_for_engine = 0.0
+            if not data:
+                break
+            try:
+                out = scanner.feed(data)
+            except EventTooLarge:
+                raise _broken(exchange, "an event is too long") from None
+            if out:
+                exchange.waits_for_client = time.perf_counter()
+                await self._send({"type": "http.response.body", "body": out, "more_body": True})
+                exchange.waits_for_client = 0.0
+        if not scanner.seen.done and scanner.seen.error is None:
+            raise _broken(exchange, "it ended without [DONE]")
+        exchange.answered = True
+        await self._body(b"", more=False)
+
+    async def fail(self, error: GatewayError) -> None:
+        """Tell the client: by status where nothing has left, else by a last event with no [DONE] after it."""
+        await self.stop_pinging()
+        self._exchange.answered = True
+        if not self._exchange.pinged and not self._exchange.first_byte:
+            await send_error(self._send, error, self._exchange.headers())
+        else:
+            await self._body(error.event(), more=False)
+
+
+def _broken(exchange: Exchange, why: str) -> GatewayError:
+    text = exchange.broken or f"The connection to the engine broke ({why})."
+    return GatewayError(
+        502, "upstream_interrupted", f"The answer broke off after it had begun. {text} Send the request again."
+    )
+
+
+def account(exchange: Exchange, scanner: EventScanner, prompt_estimate: int) -> None:
+    """Write what a stream has used into `exchange`: the engine's own usage, else what has gone by."""
+    seen = scanner.seen
+    exchange.finish_reason = seen.finish_reason
+    if seen.usage is not None:
+        exchange.prompt_tokens = seen.usage.prompt_tokens
+        exchange.completion_tokens = seen.usage.completion_tokens
+        exchange.cached_tokens = seen.usage.cached_tokens
+    else:
+        preamble = 1 if exchange.request is not None and exchange.request.endpoint.chat else 0
+        exchange.prompt_tokens = prompt_estimate
+        exchange.completion_tokens = max(0, seen.events - preamble)
+    if seen.error is not None:
+        exchange.status = 502
+        exchange.error_code = str(seen.error.get("code") or "upstream_error")

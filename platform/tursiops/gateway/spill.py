@@ -1,0 +1,73 @@
+"""Append-only files of usage records on disk. A file is locked while its gateway writes or reads it back; the lock
+ends with the process, so that another gateway can bring back what a dead one left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedWriter
+from pathlib import Path
+
+
+class Spill:
+    """Bounded by `limit` bytes over all files of the folder. One record a line; a torn last line is left out."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._writer: BufferedWriter | None = None
+
+    def files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.jsonl"))
+
+    def append(self, batch: list[bytes]) -> int:
+        """Write records; returns how many there was room for. Raises OSError."""
+        room = self._limit - sum(path.stat().st_size for path in self.files())
+        count = 0
+        for record in batch:
+            room -= len(record) + 1
+            if room < 0:
+                break
+            count += 1
+        if count:
+            file = self._writer or self._begin()
+            file.write(b"\n".join(batch[:count]) + b"\n")
+            file.flush()
+        return count
+
+    def _begin(self) -> BufferedWriter:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+        self._writer = open(path, "ab", opener=_private)  # noqa: SIM115 - closed by `close`
+        fcntl.flock(self._writer, fcntl.LOCK_EX)
+        return self._writer
+
+    def close(self) -> None:
+        """End the file that is written; the next `append` begins another."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    @contextmanager
+    def claimed(self, path: Path) -> Iterator[list[bytes] | None]:
+        """The records of a file that nobody writes, locked for the block; None where somebody has it."""
+        try:
+            file = open(path, "rb")  # noqa: SIM115 - closed below, with its lock
+        except FileNotFoundError:
+            yield None
+            return
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+                return
+            gone = os.fstat(file.fileno()).st_nlink == 0
+            yield None if gone else [line[:-1] for line in file if line.endswith(b"\n")]
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
