@@ -1,0 +1,46 @@
+"""Tensors of a model as torch tensors: the file's float types as they are, quantized ones dequantized to float32."""
+
+from __future__ import annotations
+
+import torch
+
+from engines.native.loader.model_files import ModelFiles
+from engines.native.loader.quants import dequantize
+from engines.native.loader.tensors import Mapped, TensorInfo
+
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+class Weights:
+    """Reads by the decoder's own names. A context manager: tensors that are read stay valid after it ends."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+        self._mapped = Mapped()
+
+    def __enter__(self) -> Weights:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._mapped.close()
+
+    def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """A copy of tensor `name` in `dtype`, on the CPU."""
+        info = self._files.tensors[name]
+        tensor = self._unpacked(info).to(dtype, copy=True)
+        if self._files.interleaved_rope and name.startswith("layers.") and name.split(".")[2] in ("q", "k"):
+            return _halves(tensor, self._files.config.head_dim)
+        return tensor
+
+    def _unpacked(self, info: TensorInfo) -> torch.Tensor:
+        data = self._mapped.bytes_of(info)
+        if info.type in _FLOATS:
+            return torch.frombuffer(data, dtype=_FLOATS[info.type]).view(info.shape)
+        return torch.from_numpy(dequantize(data, info.type, info.shape))
+
+
+def _halves(tensor: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Rows of each head from (0, d/2, 1, d/2 + 1, …) to (0 … d/2 − 1, d/2 … d − 1): undoes llama.cpp's pairing."""
+    heads = tensor.shape[0] // head_dim
+    paired = tensor.view(heads, head_dim // 2, 2, *tensor.shape[1:])
+    return paired.transpose(1, 2).reshape(tensor.shape)

@@ -1,0 +1,24 @@
+"""The sets of operations by name. A set is imported when it is chosen: Triton only where it runs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from engines.native.ops.base import Ops
+
+FACTORIES = {
+    "torch": "engines.native.ops.torch_ops:TorchOps",
+    "triton": "engines.native.ops.triton_ops:TritonOps",
+}
+DEFAULTS = {"cpu": "torch", "cuda": "triton"}
+"""Device type → name of the set that is used there unless the configuration names another."""
+
+
+def make_ops(name: str) -> Ops:
+    """Raises KeyError with the names known."""
+    if name not in FACTORIES:
+        raise KeyError(f"no operations named {name!r}; known: {', '.join(FACTORIES)}")
+    module, _, attribute = FACTORIES[name].partition(":")
+    factory: Callable[[], Ops] = getattr(importlib.import_module(module), attribute)
+    return factory()
