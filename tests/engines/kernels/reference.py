@@ -85,3 +85,78 @@ def relative_error(value: torch.Tensor, wanted: torch.Tensor) -> float:
     """‖value − wanted‖ / ‖wanted‖; NaN stays NaN and fails every comparison."""
     difference = (value.double() - wanted.double()).norm() / wanted.double().norm().clamp_min(1e-30)
     return float(difference)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    x = x.double()
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    gate, up = gate_up.double().chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+RopeCase = tuple[
+    torch.Tensor,  # qkv
+    torch.Tensor,  # cos_sin
+    torch.Tensor,  # positions
+    torch.Tensor,  # slots
+    torch.Tensor,  # k_cache
+    torch.Tensor,  # v_cache
+    torch.Tensor | None,  # q_norm
+    torch.Tensor | None,  # k_norm
+]
+
+
+def rope_case(
+    tokens: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    page: int,
+    norms: tuple[bool, bool],
+    dtype: torch.dtype,
+    device: str = "cpu",
+) -> RopeCase:
+    """The arguments of fused.rope_and_cache but eps. The pools hold NaN; slots and positions are scattered."""
+    qkv = torch.randn(tokens, (heads + 2 * kv_heads) * head_dim, device=device).to(dtype)
+    positions = torch.randint(0, 64, (tokens,), device=device)
+    angles = torch.arange(64, device=device)[:, None] * 10_000.0 ** -(
+        torch.arange(head_dim // 2, device=device) * 2 / head_dim
+    )
+    cos_sin = torch.cat([angles.cos(), angles.sin()], -1)
+    blocks = -(-tokens // page) + 2
+    slots = torch.randperm(blocks * page, device=device)[:tokens]
+    k_cache = torch.full((blocks, kv_heads, page, head_dim), math.nan, dtype=dtype, device=device)
+    weights = [torch.randn(head_dim, device=device).to(dtype) if wanted else None for wanted in norms]
+    return qkv, cos_sin, positions, slots, k_cache, k_cache.clone(), weights[0], weights[1]
+
+
+def rope_and_cache(
+    qkv: torch.Tensor,
+    cos_sin: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    q_norm: torch.Tensor | None,
+    k_norm: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(q [t, hq, d], k_cache, v_cache), float64; the given pools stay as they are."""
+    kv_heads, page, head_dim = k_cache.shape[1:]
+    heads = qkv.double().view(qkv.shape[0], -1, head_dim)
+    q, k, v = heads.split([heads.shape[1] - 2 * kv_heads, kv_heads, kv_heads], 1)
+    cos, sin = cos_sin.double()[positions][:, None].chunk(2, -1)
+
+    def rotate(x: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+        if norm is not None:
+            x = rms_norm(x, norm, eps)
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    k_cache, v_cache = k_cache.double(), v_cache.double()
+    k_cache[slots // page, :, slots % page] = rotate(k, k_norm)
+    v_cache[slots // page, :, slots % page] = v
+    return rotate(q, q_norm), k_cache, v_cache
