@@ -112,6 +112,8 @@ def rope_and_cache_kernel(
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x [t, h] contiguous → [t, h]."""
     out = torch.empty_like(x)
+    if not x.shape[0]:  # a step of prompt chunks only asks for no logits
+        return out
     size = x.shape[-1]
     block = triton.next_power_of_2(size)
     rms_norm_kernel[(x.shape[0],)](x, weight, out, eps, SIZE=size, BLOCK=block, num_warps=_warps(block))
