@@ -204,11 +204,12 @@ def fetch_wheel(step: Step, name: str, digest: str, folder: Path) -> Path:
 def install(step: Step, root: Path, python: Path, extras: tuple[str, ...], cpu: bool) -> None:
     pip = [str(python), "-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--progress-bar", "off"]
     step.todo = "see the log; check the network, `pip config list` (a mirror: PIP_INDEX_URL) and the free disk space"
-    step.total = sum(1 for line in (root / "constraints.txt").read_text().splitlines() if "==" in line)
+    pins, _, of_tests = (root / "constraints.txt").read_text().partition("# the tests' own")
+    step.total = (pins + of_tests if extras else pins).count("==")
     if cpu:  # alone and from its own index, so that no other package is looked for there
         known = subprocess.run([str(python), "-c", "import torch"], capture_output=True, check=False)
         if known.returncode != 0:
-            torch = next(x for x in (root / "constraints.txt").read_text().splitlines() if x.startswith("torch=="))
+            torch = next(pin for pin in pins.split() if pin.startswith("torch=="))
             quick = ["--retries", "0", "--timeout", "15", "--no-deps", "--index-url", TORCH_CPU_INDEX]
             step.run([*pip, *quick, torch], required=False)  # no way there: take what pip's configuration gives
     name = f".[{','.join(extras)}]" if extras else "."

@@ -73,10 +73,10 @@ class Step:
             assert process.stdout is not None
             for line in process.stdout:
                 log.write(line)
-                tail = [*tail[-2:], line.strip()] if line.strip() else tail
+                tail = [*tail[-39:], line.strip()] if line.strip() else tail
                 self.observe(line.strip())
         if process.returncode and required:
-            why = f"`{' '.join(argv[:4])} …` ended with status {process.returncode}: {' / '.join(tail)[-600:]}"
+            why = f"`{' '.join(argv[:4])} …` ended with status {process.returncode}: {told(tail)}"
             raise SetupError(self.name, why, self.todo, self.log)
 
     def observe(self, line: str) -> None:
@@ -95,6 +95,12 @@ class Step:
             return f"{self.name}: {'failed' if self.error else 'done'} in {self.ended - self.began:.0f} s"
         far = f" {min(self.count, self.total)}/{self.total}" if self.total else ""
         return f"{self.name}{far} {self.text}".rstrip()
+
+
+def told(tail: list[str]) -> str:
+    """The two lines that name an error (pip and npm say more after them), else the last ones."""
+    errors = [line for line in tail if line.lower().startswith(("error", "npm error"))]
+    return " / ".join(errors[-2:] or tail[-3:])[:600]
 
 
 class Progress:

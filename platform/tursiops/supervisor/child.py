@@ -52,11 +52,13 @@ class Child:
             await asyncio.sleep(pause)
 
     async def _run_once(self) -> None:
+        # A pipe of our own: with asyncio's, wait() would wait for every grandchild that holds it (Python 3.11).
+        reading, writing = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self.program.argv,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+                stdout=writing,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent(os.getpid()),
@@ -64,23 +66,32 @@ class Child:
         except OSError as error:
             self.log.note(f"can't be started: {error}")
             self.last_status = 127
+            os.close(reading)
             return
+        finally:
+            os.close(writing)
         self.pid = self._process.pid
         with contextlib.suppress(psutil.NoSuchProcess):
             self.start_time = identity.start_time(self.pid)
         self._changed()
-        pump = asyncio.create_task(self._pump(self._process))
+        pump = asyncio.create_task(self._pump(reading))
         self.last_status = await self._process.wait()
-        with contextlib.suppress(asyncio.TimeoutError):  # a grandchild may hold the pipe open for ever
+        identity.end_group(self.pid, self.start_time)  # what it left in its group would hold the pipe, too
+        with contextlib.suppress(asyncio.TimeoutError):  # a grandchild in a session of its own may hold it for ever
             await asyncio.wait_for(pump, 0.5)
-        identity.end_group(self.pid, self.start_time)
         self.pid = 0
         self._changed()
 
-    async def _pump(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while data := await process.stdout.read(65536):
-            self.log.write(data)
+    async def _pump(self, reading: int) -> None:
+        stream = asyncio.StreamReader()
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb", buffering=0)
+        )
+        try:
+            while data := await stream.read(65536):
+                self.log.write(data)
+        finally:
+            pipe.close()
 
     @property
     def running(self) -> bool:
