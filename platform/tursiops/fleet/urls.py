@@ -1,3 +1,7 @@
-from django.urls import URLPattern, URLResolver
+from rest_framework.routers import SimpleRouter
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tursiops.fleet.api import NodeViewSet
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("nodes", NodeViewSet, basename="nodes")
+urlpatterns = router.urls

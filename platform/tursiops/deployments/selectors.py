@@ -1,0 +1,28 @@
+"""Reads. Querysets come unrestricted; views apply `restrict`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Prefetch
+
+from tursiops.deployments.models import Deployment, Desired, Instance
+
+
+def deployments() -> Any:
+    """Those that are not gone, with what a list row shows."""
+    instances = Instance.objects.select_related("node", "revision")
+    return (
+        Deployment.objects.exclude(desired=Desired.DELETED, instances=None)
+        .select_related("team", "current__version__model", "current__created_by")
+        .prefetch_related(Prefetch("instances", queryset=instances))
+    )
+
+
+def revisions(deployment: Deployment) -> Any:
+    return deployment.revisions.select_related("version__model", "created_by")
+
+
+def instances() -> Any:
+    related = ("deployment__team", "deployment__current__version__model", "node", "revision")
+    return Instance.objects.select_related(*related)

@@ -1,0 +1,170 @@
+"""Input and output of the deployments API. Output rows are made by `rows`; here they are typed for the schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from tursiops.deployments.derive import DeploymentState
+from tursiops.deployments.models import Desired, InstanceState
+from tursiops.registry.models import Version
+
+
+class RejectedSerializer(serializers.Serializer[Any]):
+    node = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class InstanceSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    role = serializers.CharField()
+    index = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=InstanceState.choices)
+    reason = serializers.CharField()
+    desired = serializers.ChoiceField(choices=Desired.choices)
+    node = serializers.CharField(allow_null=True)
+    epoch = serializers.IntegerField()
+    progress = serializers.FloatField(help_text="0…1 while the model loads")
+    restarts = serializers.IntegerField(help_text="Failures in a row")
+    next_start_at = serializers.DateTimeField(allow_null=True)
+    ready_at = serializers.DateTimeField(allow_null=True)
+    seen_at = serializers.DateTimeField(allow_null=True)
+    facts = serializers.DictField()
+    placement = serializers.DictField()
+    revision_number = serializers.IntegerField()
+
+
+class RevisionSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    number = serializers.IntegerField()
+    version = serializers.UUIDField()
+    version_label = serializers.CharField()
+    engine = serializers.CharField()
+    topology = serializers.DictField()
+    device = serializers.CharField()
+    dtype = serializers.CharField()
+    max_model_len = serializers.IntegerField(help_text="Tokens; 0: the model's own")
+    max_num_seqs = serializers.IntegerField(help_text="0: the engine's default")
+    kv_cache_bytes = serializers.IntegerField(help_text="0: the engine decides")
+    node_name = serializers.CharField()
+    gpu_indices = serializers.ListField(child=serializers.IntegerField())
+    options = serializers.DictField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(allow_null=True)
+    current = serializers.BooleanField()
+
+
+class DeploymentSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    description = serializers.CharField()
+    desired = serializers.ChoiceField(choices=Desired.choices)
+    state = serializers.ChoiceField(choices=[(item.value, item.value) for item in DeploymentState])
+    reason = serializers.CharField()
+    replicas = serializers.DictField(child=serializers.IntegerField())
+    ready = serializers.DictField(child=serializers.IntegerField())
+    revision = RevisionSerializer(allow_null=True)
+    instances = InstanceSerializer(many=True)
+    created_at = serializers.DateTimeField()
+    endpoint = serializers.CharField()
+
+
+class UpdatedDeploymentSerializer(DeploymentSerializer):
+    restarts = serializers.ListField(
+        child=serializers.CharField(), help_text="Fields whose change restarts the instances, one after another"
+    )
+
+
+class _RevisionFields(serializers.Serializer[Any]):
+    """What of a revision can be asked for. `topology` is made of `gpus_per_replica`."""
+
+    version = serializers.PrimaryKeyRelatedField(queryset=Version.objects.none())
+    engine = serializers.CharField(max_length=50, required=False)
+    device = serializers.ChoiceField(choices=["auto", "cpu", "cuda"], required=False)
+    dtype = serializers.CharField(max_length=16, required=False)
+    max_model_len = serializers.IntegerField(min_value=0, max_value=100_000_000, required=False)
+    max_num_seqs = serializers.IntegerField(min_value=0, max_value=100_000, required=False)
+    kv_cache_bytes = serializers.IntegerField(min_value=0, max_value=2**50, required=False)
+    node_name = serializers.CharField(max_length=100, allow_blank=True, required=False)
+    gpu_indices = serializers.ListField(child=serializers.IntegerField(min_value=0), max_length=64, required=False)
+    gpus_per_replica = serializers.IntegerField(min_value=1, max_value=64, required=False)
+    options = serializers.DictField(required=False)
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """Versions of the caller's own team only."""
+        fields = super().get_fields()
+        view = self.context.get("view")
+        if view is not None and not getattr(view, "swagger_fake_view", False):
+            fields["version"].queryset = Version.objects.restrict(view.request.user, team=view.team).select_related(  # type: ignore[attr-defined] # PrimaryKeyRelatedField
+                "model"
+            )
+        return fields
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        gpus = attrs.pop("gpus_per_replica", None)
+        if gpus is not None:
+            attrs["topology"] = {role: {"gpus": gpus} for role in ("unified", "prefill", "decode")}
+        return attrs
+
+
+class CreateDeploymentSerializer(_RevisionFields):
+    name = serializers.CharField(max_length=100)
+    description = serializers.CharField(allow_blank=True, max_length=2000, required=False)
+    replicas = serializers.DictField(child=serializers.IntegerField())
+    force = serializers.BooleanField(required=False, help_text="Create it even where no replica fits now")
+
+
+class UpdateDeploymentSerializer(_RevisionFields):
+    version = serializers.PrimaryKeyRelatedField(queryset=Version.objects.none(), required=False)
+    description = serializers.CharField(allow_blank=True, max_length=2000, required=False)
+    replicas = serializers.DictField(child=serializers.IntegerField(), required=False)
+    force = serializers.BooleanField(required=False)
+
+
+class EstimateRequestSerializer(_RevisionFields):
+    name = serializers.CharField(max_length=100, allow_blank=True, required=False)
+    description = serializers.CharField(allow_blank=True, required=False)
+    replicas = serializers.DictField(child=serializers.IntegerField(), required=False)
+
+
+class MemorySerializer(serializers.Serializer[Any]):
+    """Bytes of one instance."""
+
+    weights = serializers.IntegerField()
+    kv_cache = serializers.IntegerField()
+    activations = serializers.IntegerField()
+    overhead = serializers.IntegerField()
+    total = serializers.IntegerField()
+    available = serializers.IntegerField()
+
+
+class EstimateSerializer(serializers.Serializer[Any]):
+    fits = serializers.BooleanField()
+    reason = serializers.CharField()
+    suggestions = serializers.ListField(child=serializers.CharField())
+    memory = MemorySerializer()
+    kv_tokens = serializers.IntegerField()
+    node = serializers.CharField(allow_null=True)
+    rejected = RejectedSerializer(many=True)
+
+
+class ScaleSerializer(serializers.Serializer[Any]):
+    replicas = serializers.DictField(child=serializers.IntegerField())
+
+
+class RollbackSerializer(serializers.Serializer[Any]):
+    revision = serializers.IntegerField(min_value=1)
+
+
+class InstanceLogQuerySerializer(serializers.Serializer[Any]):
+    after = serializers.IntegerField(
+        min_value=0, required=False, help_text="Byte offset to read from; left out: the last 64 KB"
+    )
+
+
+class EngineSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment] # a field of that name, not the serializer's own
+    capabilities = serializers.DictField()
+    options_schema = serializers.DictField()
