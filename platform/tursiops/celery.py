@@ -7,5 +7,6 @@ from celery import Celery
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tursiops.settings.prod")
 
 app = Celery("tursiops")
+app.set_default()  # for every thread: "current" alone holds for the one that imported this
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

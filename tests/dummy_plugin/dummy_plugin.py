@@ -24,6 +24,18 @@ class CountJob:
         return [sys.executable, str(HERE / "count_child.py")]
 
 
+class ActJob:
+    """Behaves as its spec says: the cases that a runner must survive."""
+
+    label = "Act"
+
+    def spec_schema(self) -> dict[str, Any]:
+        return {"type": "object", "required": ["act"]}
+
+    def command(self) -> list[str]:
+        return [sys.executable, str(HERE / "act_child.py")]
+
+
 class LetterSource:
     label = "Letters"
     ref_help = "letters that become the file"
@@ -43,7 +55,7 @@ plugin = Plugin(
     api=(1, 1),
     label="Dummy plugin",
     contributes={
-        "job_kinds": {"dummy.count": "dummy_plugin:CountJob"},
+        "job_kinds": {"dummy.count": "dummy_plugin:CountJob", "dummy.act": "dummy_plugin:ActJob"},
         "model_sources": {"letters": "dummy_plugin:LetterSource"},
         "engines": {"dummy": "dummy_plugin:DummyEngine"},
     },

@@ -6,8 +6,10 @@ import uuid
 from typing import Any
 
 from asgiref.sync import async_to_sync
+from channels.exceptions import ChannelFull
 from channels.layers import get_channel_layer
 from django.db import connection, transaction
+from redis.exceptions import RedisError
 
 from tursiops.core.models import Event, EventCounter
 
@@ -58,5 +60,5 @@ def _announce(team_id: uuid.UUID, sequence: int) -> None:
         return
     try:
         async_to_sync(layer.group_send)(group_name(team_id), {"type": "events.new", "sequence": sequence})
-    except OSError:  # broker away: followers poll from their last id
+    except (OSError, RedisError, ChannelFull):  # broker away: followers ask again from their last id
         return

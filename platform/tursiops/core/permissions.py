@@ -45,9 +45,8 @@ class RestrictedQuerySet(models.QuerySet[Any]):
         if user.is_superuser:
             return queryset
         # A user has one membership per team, so the join repeats no row and needs no DISTINCT.
-        return queryset.filter(
-            **{f"{path}__memberships__user": user, f"{path}__memberships__role__in": roles_for(action)}
-        )
+        memberships = "memberships" if path == "pk" else f"{path}__memberships"
+        return queryset.filter(**{f"{memberships}__user": user, f"{memberships}__role__in": roles_for(action)})
 
 
 class TeamPermission(BasePermission):

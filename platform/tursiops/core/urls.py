@@ -1,3 +1,5 @@
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tursiops.core.api import EventsView
+
+urlpatterns: list[URLPattern | URLResolver] = [path("events", EventsView.as_view(), name="events")]

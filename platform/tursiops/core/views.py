@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class TeamViewSet(viewsets.GenericViewSet[Any]):
     """Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`."""
 
-    lookup_value_converter = "uuid"
+    lookup_value_converter = "uuid"  # with use_regex_path=False: a path that is no id is a 404
 
     def rows(self) -> RestrictedQuerySet:
         raise NotImplementedError(f"{type(self).__name__}.rows")

@@ -1,3 +1,7 @@
-from django.urls import URLPattern, URLResolver
+from rest_framework.routers import SimpleRouter
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tursiops.jobs.api import JobViewSet
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("jobs", JobViewSet, basename="jobs")
+urlpatterns = router.urls
