@@ -35,6 +35,12 @@ def owner_of(port: int) -> str:
     return ""
 
 
+def answers(path: str) -> bool:
+    """Does somebody listen on this unix socket?"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(path) == 0
+
+
 def check_socket_path(path: Path) -> None:
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
         why = f"{path} is longer than {_LONGEST_SOCKET_PATH} bytes, the kernel's limit for a socket"

@@ -48,7 +48,7 @@ class Processes:
     async def stop(self) -> None:
         """First who would start things, then the engines, then the doors (their usage goes to the broker), then it."""
         await self._stop("beat", "controller", "node")
-        if "node" in self.children:
+        if self._launches():
             await self._stop_engines()
         await self._stop("gateway", "web")
         await self._stop("broker")
@@ -78,10 +78,15 @@ class Processes:
         self.kill_engines()
 
     def kill_engines(self) -> None:
-        for folder in [*(self.run / "instances").glob("*"), self.run / "worker"]:
-            launch = identity.launch_of(folder)
-            if launch is not None and identity.is_alive(launch.pid, launch.pid_start_time):
-                identity.end_group(launch.pid, launch.pid_start_time)
+        for pid, started in self._launches():
+            identity.end_group(pid, started)
+
+    def _launches(self) -> list[tuple[int, float]]:
+        """Engines and the job worker: they have sessions of their own and outlive the node that launched them."""
+        folders = [*(self.run / "instances").glob("*"), self.run / "worker"]
+        launches = [launch for folder in folders if (launch := identity.launch_of(folder))]
+        found = [(launch.pid, launch.pid_start_time) for launch in launches]
+        return [(pid, started) for pid, started in found if identity.is_alive(pid, started)]
 
     def kill(self) -> None:
         """The second Ctrl-C: everything, now."""

@@ -104,7 +104,9 @@ class Up:
         end = time.monotonic() + START_LIMIT_S
         began = time.monotonic()
         while True:
-            status = await asyncio.to_thread(ask.status_of, self.host, self.port, "/api/v1/auth/session")
+            status = 0
+            if ports.answers(base.WEB_SOCKET):
+                status = await asyncio.to_thread(ask.status_of, self.host, self.port, "/api/v1/auth/session")
             if status in (200, 401, 403):
                 break
             self._fail_if_broken()
