@@ -1,0 +1,213 @@
+"""The core process: scheduler and model, nothing else. Started by the API process, ends with it.
+
+    python -m engines.native.core --run-dir DIR --sockets DIR --parent PID
+
+One turn of the loop: take in messages, plan a step, run it, send what it brought.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engines.native.draft import Drawn, Step
+from engines.native.ipc import (
+    Add,
+    CoreLink,
+    End,
+    Ending,
+    LoadFailed,
+    Loading,
+    PromptLogprobs,
+    Ready,
+    Shutdown,
+    ToCore,
+    Update,
+)
+from engines.native.loader.errors import BadModel
+from engines.native.parent import die_with, is_child_of
+from engines.native.request import Request
+from engines.native.scheduler import Scheduler, SchedulerConfig
+from engines.native.step import Runner, StepOutput
+
+log = logging.getLogger(__name__)
+
+IDLE_MS = 1000
+"""How often an idle core looks after its parent and its pools."""
+MAX_FAILED_STEPS = 3
+"""Failed passes in a row after which the device or the model is taken to be broken, and the process ends."""
+
+
+class Core:
+    def __init__(self, runner: Runner, scheduler: Scheduler, link: CoreLink, parent: int) -> None:
+        self.runner, self.scheduler, self.link, self.parent = runner, scheduler, link, parent
+        self._stopping = False
+        self._failed_steps = 0
+        self._checked = True  # pools, since the last work
+
+    def run(self) -> None:
+        """Until Shutdown. Raises what a broken device raises, after MAX_FAILED_STEPS tries."""
+        while not self._stopping:
+            busy = self.scheduler.has_work
+            for message in self.link.receive(0 if busy else IDLE_MS):
+                self._take(message)
+            if self.scheduler.has_work:
+                self._checked = False
+                self._turn()
+            elif self.scheduler.endings:
+                self._report(None, None)
+            elif not busy:
+                self._idle()
+
+    def _take(self, message: ToCore) -> None:
+        match message:
+            case Add():
+                now = time.monotonic()
+                token_ids = np.frombuffer(message.token_ids, np.int32)
+                self.scheduler.add(
+                    Request(
+                        id=message.id,
+                        token_ids=token_ids,
+                        params=message.params,
+                        prompt_len=len(token_ids),
+                        priority=message.priority,
+                        salt=message.salt,
+                        arrived=now,
+                        queue_deadline=now + message.queue_timeout if message.queue_timeout else math.inf,
+                        deadline=now + message.timeout if message.timeout else math.inf,
+                    )
+                )
+            case End():
+                for request_id in message.ids:
+                    self.scheduler.end(request_id, message.finish)
+            case Shutdown():
+                self._stopping = True
+
+    def _turn(self) -> None:
+        step = self.scheduler.plan(time.monotonic())
+        if step is None:
+            if self.scheduler.endings:
+                self._report(None, None)
+            time.sleep(0.001)  # what waits can't be computed yet
+            return
+        try:
+            for request in step.added:
+                self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
+            if step.copies:
+                self.runner.copy_blocks(step.copies)
+            output = self.runner.execute(step.plan)
+        except Exception as error:
+            log.exception("step %d failed; its %d requests end with an error", step.number, len(step.plan.rows))
+            self.scheduler.fail(step, f"the engine failed in this step: {type(error).__name__}: {error}")
+            self._report(None, None)
+            self._failed_steps += 1
+            if self._failed_steps >= MAX_FAILED_STEPS:
+                raise
+            return
+        self._failed_steps = 0
+        scored = self._prompt_logprobs(step, output)
+        self._report(self.scheduler.commit(step, output), output, scored)
+
+    def _prompt_logprobs(self, step: Step, output: StepOutput) -> list[PromptLogprobs]:
+        """Before `commit`, while the rows still have their owners."""
+        ids = self.scheduler.table.ids
+        return [
+            PromptLogprobs(int(ids[step.plan.rows[position]]), first, values, top)
+            for position, (first, values, top) in output.prompt_logprobs.items()
+        ]
+
+    def _report(
+        self, drawn: Drawn | None, output: StepOutput | None, scored: list[PromptLogprobs] | None = None
+    ) -> None:
+        scheduler = self.scheduler
+        update = Update(
+            b"",
+            b"",
+            b"",
+            {},
+            scored or [],
+            scheduler.started,
+            [Ending(ending.id, ending.finish, ending.message) for ending in scheduler.endings],
+            len(scheduler.running),
+            len(scheduler.waiting),
+            scheduler.pool.used,
+            scheduler.preemptions,
+        )
+        if drawn is not None and output is not None:
+            update.ids, update.tokens = drawn.ids.tobytes(), drawn.tokens.tobytes()
+            logprobs = output.logprobs[drawn.positions]
+            if not np.isnan(logprobs).all():
+                update.logprobs = logprobs.tobytes()
+            if output.top:
+                place = {position: index for index, position in enumerate(drawn.positions.tolist())}
+                update.top = {place[at]: top for at, top in output.top.items() if at in place}
+        self.link.send(update)
+        scheduler.started, scheduler.endings = [], []
+
+    def _idle(self) -> None:
+        if not is_child_of(self.parent):
+            log.warning("the API process is gone")
+            self._stopping = True
+        if not self._checked:
+            self._checked = True
+            self.scheduler.heal()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a core serves. facts: plain values, as state.json and the console show them."""
+
+    runner: Runner
+    config: SchedulerConfig
+    facts: dict[str, Any]
+
+
+Build = Callable[[Path, Callable[[float, str], None]], Served]
+"""(run folder, progress(share, text)) → what to serve. Raises BadModel or ValueError if it can't be served."""
+
+
+def serve(arguments: argparse.Namespace, build: Build) -> int:
+    """Load, report, and loop until told to stop. Returns the exit status."""
+    die_with(arguments.parent)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a signal to the group drains the API process, which ends us
+        signal.signal(number, signal.SIG_IGN)
+    link = CoreLink(arguments.sockets)
+    try:
+        try:
+            served = build(arguments.run_dir, lambda share, text: link.send(Loading(share, text)))
+            runner = served.runner
+            scheduler = Scheduler(
+                served.config,
+                num_blocks=runner.num_blocks,
+                block_size=runner.block_size,
+                max_model_len=runner.max_model_len,
+            )
+        except (BadModel, ValueError, MemoryError) as error:
+            log.exception("the model cannot be served")
+            code = error.code if isinstance(error, BadModel) else "cannot_load"
+            link.send(LoadFailed(code, str(error) or type(error).__name__))
+            return 2
+        config = served.config
+        link.send(Ready(runner.num_blocks, runner.block_size, scheduler.max_len, config.max_num_seqs, served.facts))
+        Core(runner, scheduler, link, arguments.parent).run()
+        return 0
+    finally:
+        link.close()
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="engines.native.core", description=__doc__)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--sockets", type=Path, required=True, help="private folder of the two sockets")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the API process")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
+    return parser.parse_args(argv)

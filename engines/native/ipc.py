@@ -1,0 +1,154 @@
+"""What the API process and the core say to each other, over two ZeroMQ sockets in a private folder.
+
+Every message is one frame: a version byte, then msgpack. Both ends come from one installation, so another version
+means a mixed environment and is refused. Token ids travel as raw int32, and one step's tokens in one message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from engines.native.request import Finish, SamplingParams
+
+VERSION = 1
+
+TopTokens = tuple[list[int], list[float]]  # ids and logprobs of the k most likely tokens
+
+
+class Add(msgspec.Struct, tag=True, array_like=True):
+    """A request to serve. token_ids: int32 bytes; times in seconds, 0 = no limit."""
+
+    id: int
+    token_ids: bytes
+    params: SamplingParams
+    priority: int = 0
+    salt: str = ""
+    queue_timeout: float = 0.0
+    timeout: float = 0.0
+
+
+class End(msgspec.Struct, tag=True, array_like=True):
+    """End these requests now: the client left (abort), or a stop string was met (stop)."""
+
+    ids: list[int]
+    finish: Finish
+
+
+class Shutdown(msgspec.Struct, tag=True, array_like=True):
+    """Leave the loop and exit 0."""
+
+
+class Loading(msgspec.Struct, tag=True, array_like=True):
+    progress: float  # 0…1
+    text: str
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True):
+    """The core serves. `facts` go into state.json."""
+
+    num_blocks: int
+    block_size: int
+    max_len: int  # tokens, prompt and output
+    max_num_seqs: int
+    facts: dict[str, Any]
+
+
+class LoadFailed(msgspec.Struct, tag=True, array_like=True):
+    """The model can't be served as asked; starting again will not help."""
+
+    code: str
+    message: str
+
+
+class Ending(msgspec.Struct, array_like=True):
+    id: int
+    finish: Finish
+    message: str = ""
+
+
+class PromptLogprobs(msgspec.Struct, array_like=True):
+    id: int
+    first: int  # position of the first value
+    values: list[float]
+    top: list[TopTokens]
+
+
+class Update(msgspec.Struct, tag=True, array_like=True):
+    """All that one step brought. ids: int64 bytes [k]; tokens: int32 bytes [k]; logprobs: float32 bytes [k], empty
+    where no request asked; top: index into the k tokens → the most likely ones."""
+
+    ids: bytes
+    tokens: bytes
+    logprobs: bytes
+    top: dict[int, TopTokens]
+    prompt_logprobs: list[PromptLogprobs]
+    started: list[tuple[int, int]]  # (id, tokens found in the prefix cache)
+    endings: list[Ending]
+    running: int
+    waiting: int
+    blocks_used: int
+    preemptions: int  # since the core started
+
+
+ToCore = Add | End | Shutdown
+FromCore = Loading | Ready | LoadFailed | Update
+
+_encoder = msgspec.msgpack.Encoder()
+_to_core = msgspec.msgpack.Decoder(ToCore)
+_from_core = msgspec.msgpack.Decoder(FromCore)
+
+
+class WrongVersion(Exception):
+    """The other end speaks another version of the protocol."""
+
+
+def encode(message: ToCore | FromCore) -> bytes:
+    return bytes((VERSION,)) + _encoder.encode(message)
+
+
+def decode_to_core(frame: bytes) -> ToCore:
+    """Raises WrongVersion, or msgspec.ValidationError."""
+    return _to_core.decode(_payload(frame))
+
+
+def decode_from_core(frame: bytes) -> FromCore:
+    return _from_core.decode(_payload(frame))
+
+
+def _payload(frame: bytes) -> memoryview:
+    if not frame or frame[0] != VERSION:
+        raise WrongVersion(f"message of version {frame[0] if frame else 'none'}, this end speaks {VERSION}")
+    return memoryview(frame)[1:]
+
+
+class CoreLink:
+    """The core's end. Lives as long as the core process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context = zmq.Context(io_threads=1)
+        self._inbox = self._context.socket(zmq.PULL)
+        self._outbox = self._context.socket(zmq.PUSH)
+        for socket, name in ((self._inbox, "to-core"), (self._outbox, "from-core")):
+            socket.set_hwm(0)  # the requests in flight are bounded, so what is queued is too
+            socket.connect(f"ipc://{folder / name}")
+
+    def receive(self, timeout_ms: int) -> list[ToCore]:
+        """All messages there are; waits for the first up to `timeout_ms`."""
+        messages: list[ToCore] = []
+        if self._inbox.poll(timeout_ms):
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    messages.append(decode_to_core(self._inbox.recv(zmq.NOBLOCK)))
+        return messages
+
+    def send(self, message: FromCore) -> None:
+        self._outbox.send(encode(message))
+
+    def close(self) -> None:
+        """Sends what is queued, for at most a second."""
+        self._context.destroy(linger=1000)

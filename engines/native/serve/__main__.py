@@ -1,0 +1,28 @@
+"""python -m engines.native.serve --run-dir DIR: serve the spec in that folder until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from engines.api import RunDir
+from engines.native.serve.lifecycle import serve
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="engines.native.serve", description=__doc__)
+    parser.add_argument("--run-dir", type=Path, required=True, help="folder with spec.json")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s api %(levelname)s %(name)s: %(message)s")
+    try:
+        return asyncio.run(serve(RunDir(arguments.run_dir.resolve())))
+    except (FileNotFoundError, ValueError) as error:
+        print(f"spec.json in {arguments.run_dir} cannot be read: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

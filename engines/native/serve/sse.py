@@ -1,0 +1,91 @@
+"""Server-sent events to one client, and the watch over clients that do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from engines.native.serve.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+SLOW_READER_S = 30.0
+"""How long a client may leave a full send buffer unread before its request is aborted."""
+
+_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class EventStream:
+    """Opened with the first event, so that an error before it is still an ordinary response. `send` waits while the
+    client's buffer is full; meanwhile tokens gather in the request's own streams, bounded by its max_tokens."""
+
+    def __init__(self, request: web.Request, watch: SlowReaders) -> None:
+        self._request, self._watch = request, watch
+        self.response: web.StreamResponse | None = None
+
+    async def send(self, payload: dict[str, Any]) -> None:
+        await self._write(b"data: " + orjson.dumps(payload) + b"\n\n")
+
+    async def done(self) -> web.StreamResponse:
+        await self._write(b"data: [DONE]\n\n")
+        return await self._end()
+
+    async def fail(self, error: ApiError) -> web.StreamResponse:
+        """The last event of a stream that broke; no [DONE] comes after it."""
+        await self.send(error.body())
+        return await self._end()
+
+    async def _write(self, data: bytes) -> None:
+        if self.response is None:
+            self.response = web.StreamResponse(headers=_HEADERS)
+            await self.response.prepare(self._request)
+        with self._watch.waiting(self._request.transport):
+            await self.response.write(data)
+
+    async def _end(self) -> web.StreamResponse:
+        assert self.response is not None
+        await self.response.write_eof()
+        return self.response
+
+
+class SlowReaders:
+    """Cuts the connections of clients that leave their send buffer full for too long; that aborts their requests.
+    One per process, looks once a second."""
+
+    def __init__(self, limit_s: float = SLOW_READER_S) -> None:
+        self._limit_s = limit_s
+        self._blocked: dict[asyncio.Transport, float] = {}
+
+    def waiting(self, transport: asyncio.Transport | None) -> _Waiting:
+        return _Waiting(self._blocked, transport)
+
+    async def run(self) -> None:
+        """For ever; cancel it at the end of the process."""
+        while True:
+            await asyncio.sleep(min(1.0, self._limit_s))
+            oldest = time.monotonic() - self._limit_s
+            for transport in [transport for transport, since in self._blocked.items() if since < oldest]:
+                log.warning("a client has not read for %.0f s; its request is aborted", self._limit_s)
+                transport.abort()
+
+
+class _Waiting:
+    """Notes that a client is being written to. A class, as this runs for every token."""
+
+    __slots__ = ("_blocked", "_transport")
+
+    def __init__(self, blocked: dict[asyncio.Transport, float], transport: asyncio.Transport | None) -> None:
+        self._blocked, self._transport = blocked, transport
+
+    def __enter__(self) -> None:
+        if self._transport is not None:
+            self._blocked[self._transport] = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        if self._transport is not None:
+            self._blocked.pop(self._transport, None)

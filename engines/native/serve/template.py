@@ -1,0 +1,63 @@
+"""Chat templates: a model's own Jinja program, run in a sandbox with the names that transformers gives it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from engines.native.serve.errors import invalid
+
+
+class _Generation(jinja2.ext.Extension):
+    """{% generation %} … {% endgeneration %} marks an answer for training; here it is only its content."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes HTML, which is wrong for a prompt."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class ChatTemplate:
+    """Compiled once. Raises ValueError for a template that is no valid Jinja."""
+
+    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+        self._special_tokens = special_tokens
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the model's chat template does not compile: {error}") from error
+
+    def render(self, messages: list[dict[str, Any]], **extra: Any) -> str:
+        """The prompt, ready for the answer. Raises ApiError 400 where the template refuses the messages."""
+        names = {**self._special_tokens, "add_generation_prompt": True, "tools": None, "documents": None, **extra}
+        try:
+            return self._template.render(messages=messages, **names)
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            raise invalid("messages", f"the model's chat template refuses these messages: {error}") from error

@@ -1,0 +1,84 @@
+"""A core whose "model" repeats its prompt: the real core process, scheduler and messages, and no weights. The answer to
+a prompt of token ids is these ids again, then EOS; so a test writes the answer that it wants to see streamed.
+
+    python -m tests.engines.scripted_core --run-dir … --sockets … --parent …
+
+LaunchSpec.options of the test: step_s (seconds a step takes), fail_token (a step that computes it raises),
+load_error (text of a failure to load), blocks.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from engines.api import RunDir
+from engines.native.core import Served, parse, serve
+from engines.native.request import SamplingParams
+from engines.native.scheduler import SchedulerConfig
+from engines.native.step import StepOutput, StepPlan
+
+EOS = 2  # <|im_end|> of SmolLM2
+BLOCK_SIZE = 16
+
+
+class RepeatingRunner:
+    block_size = BLOCK_SIZE
+    vocab_size = 49152
+
+    def __init__(self, blocks: int, max_model_len: int, rows: int, step_s: float, fail_token: int) -> None:
+        self.num_blocks, self.max_model_len = blocks, max_model_len
+        self._step_s, self._fail_token = step_s, fail_token
+        self._tokens: list[list[int]] = [[] for _ in range(rows)]
+        self._prompt_len = [0] * rows
+        self._params = [SamplingParams()] * rows
+
+    def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
+        self._tokens[row], self._prompt_len[row], self._params[row] = list(token_ids), prompt_len, params
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """There is no cache to copy."""
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        time.sleep(self._step_s)
+        drawn = np.full(len(plan.rows), -1, np.int32)
+        logprobs = np.full(len(plan.rows), np.nan, np.float32)
+        top = {}
+        for i, row in enumerate(plan.rows.tolist()):
+            tokens, prompt_len, params = self._tokens[row], self._prompt_len[row], self._params[row]
+            start = int(plan.start[i])
+            if self._fail_token in tokens[start : start + int(plan.count[i])]:
+                raise RuntimeError("this token is poison")
+            if plan.sample[i]:
+                written = len(tokens) - prompt_len
+                drawn[i] = tokens[written] if written < prompt_len else EOS
+                tokens.append(int(drawn[i]))
+                if params.logprobs >= 0:
+                    logprobs[i] = -0.5
+                    top[i] = ([int(drawn[i]), EOS][: params.logprobs], [-0.5, -1.5][: params.logprobs])
+        return StepOutput(drawn, logprobs, top)
+
+
+def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
+    spec, _ = RunDir(run_dir).read_spec()
+    options = spec.options
+    if "load_error" in options:
+        raise ValueError(options["load_error"])
+    progress(0.5, "half way")
+    config = SchedulerConfig(max_num_seqs=8, max_batched_tokens=128)
+    runner = RepeatingRunner(
+        options.get("blocks", 200),
+        spec.max_model_len or 2048,
+        8,
+        options.get("step_s", 0.0),
+        options.get("fail_token", -1),
+    )
+    return Served(runner, config, {"device": "none"})
+
+
+if __name__ == "__main__":
+    sys.exit(serve(parse(), build))
