@@ -8,8 +8,8 @@ contiguous, so a kernel reads a tile with one stride. Block 0 is the null block:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
@@ -22,6 +22,7 @@ class Batch:
     cu_query: int32 [n + 1], cumulative query lengths; seq_lens: int32 [n], tokens in the KV cache after this pass;
     block_tables: int32 [n, width]; logits_index: int64 [m], which of the t tokens need logits.
     max_query, max_seq: upper bounds known on the host, so that no grid needs a device read.
+    shared: what a set of operations works out in the first layer of the pass and reads in the others.
     """
 
     token_ids: torch.Tensor
@@ -33,6 +34,7 @@ class Batch:
     logits_index: torch.Tensor
     max_query: int
     max_seq: int
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 class Ops(Protocol):

@@ -1,0 +1,139 @@
+"""The engine's configuration: one frozen value, checked when it is made; nothing else is read later.
+
+No torch and no msgspec here: the control plane and the offline path read it too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engines.api import LaunchSpec, Local
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names the field, the reason and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One entry of LaunchSpec.options. Whole numbers have a range, switches (bool) have none."""
+
+    title: str
+    description: str
+    default: int | bool
+    minimum: int = 0
+    maximum: int = 0
+
+    def schema(self) -> dict[str, Any]:
+        common = {"title": self.title, "description": self.description, "default": self.default}
+        if isinstance(self.default, bool):
+            return {"type": "boolean", **common}
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum, **common}
+
+
+OPTIONS: dict[str, Option] = {
+    "max_batched_tokens": Option("Tokens per step", "Budget of one pass: decodes first, then prompts", 512, 32, 65536),
+    "block_size": Option("Block size", "Tokens in one block of the KV cache", 16, 8, 128),
+    "prefix_cache": Option("Prefix cache", "Keep the KV cache of finished prompts for requests that begin alike", True),
+    "threads": Option("CPU threads", "Threads that compute; 0 takes every core that the process may use", 0, 0, 512),
+    "compile": Option("Compile", "torch.compile the layers: faster on a CPU after a minute of warming up", False),
+}
+
+SERVE_OPTIONS: dict[str, Option] = {
+    "max_queued": Option("Queue", "Requests that wait or run at once; more are refused with 503", 1024, 1, 1_000_000),
+    "queue_timeout_s": Option("Queue time-out", "Seconds for a request to be begun; 0 = no limit", 0, 0, 86_400),
+    "request_timeout_s": Option("Request time-out", "Seconds for a request to finish; 0 = no limit", 0, 0, 86_400),
+    "drain_s": Option("Drain", "Seconds that running requests have to finish when the engine stops", 30, 0, 3600),
+    "max_body_bytes": Option("Body limit", "Bytes of one request's body", 16 * 2**20, 1024, 2**30),
+}
+"""Options of the API process (`engines.native.serve.options`); the core does not see them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """paths: file name → absolute path. Zeros mean: the engine decides (see `engines.native.memory`)."""
+
+    format: str
+    paths: Mapping[str, str]
+    device: str = "auto"
+    dtype: str = "auto"
+    max_model_len: int = 0  # tokens
+    max_num_seqs: int = 0
+    kv_cache_bytes: int = 0
+    max_batched_tokens: int = 512
+    block_size: int = 16  # tokens
+    prefix_cache: bool = True
+    threads: int = 0
+    compile: bool = False
+    ops: str = ""  # name in engines.native.ops.registry; "" = the device's own
+    seqs: int = field(init=False)  # effective max_num_seqs
+
+    def __post_init__(self) -> None:
+        _one_of("format", self.format, ("gguf", "safetensors"))
+        _one_of("device", self.device, DEVICES)
+        _one_of("dtype", self.dtype, DTYPES)
+        for name in ("max_model_len", "max_num_seqs", "kv_cache_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}; give a positive number, or 0 to let the engine decide"
+                )
+        for name, option in OPTIONS.items():
+            check_option(name, option, getattr(self, name))
+        object.__setattr__(self, "seqs", self.max_num_seqs or 16)
+        if self.max_batched_tokens < self.seqs + self.block_size:
+            raise ConfigError(
+                f"max_batched_tokens is {self.max_batched_tokens}, but max_num_seqs is {self.seqs}: a step must hold a "
+                f"token of each request and a block of prompt, {self.seqs + self.block_size} or more"
+            )
+
+    @property
+    def cores(self) -> int:
+        """Threads that compute."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+
+def from_launch(spec: LaunchSpec, local: Local) -> EngineConfig:
+    """Raises ConfigError, naming the field of the spec."""
+    known = {**OPTIONS, **SERVE_OPTIONS}
+    for name in spec.options:
+        if name not in known:
+            raise ConfigError(f"options.{name} is not a setting of the native engine; it has {', '.join(known)}")
+    missing = [file.name for file in spec.files if file.name not in local.paths]
+    if missing:
+        raise ConfigError(f"files: {', '.join(missing)} have no path on this node")
+    return EngineConfig(
+        format=spec.format,
+        paths=dict(local.paths),
+        device=spec.device,
+        dtype=spec.dtype,
+        max_model_len=spec.max_model_len,
+        max_num_seqs=spec.max_num_seqs,
+        kv_cache_bytes=spec.kv_cache_bytes,
+        **{name: value for name, value in spec.options.items() if name in OPTIONS},
+    )
+
+
+def options_schema() -> dict[str, Any]:
+    """JSON Schema of LaunchSpec.options."""
+    properties = {name: option.schema() for name, option in {**OPTIONS, **SERVE_OPTIONS}.items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; it can be {', '.join(allowed)}")
+
+
+def check_option(name: str, option: Option, value: Any) -> None:
+    if isinstance(option.default, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}; it can be true or false")
+    elif isinstance(value, bool) or not isinstance(value, int) or not option.minimum <= value <= option.maximum:
+        raise ConfigError(f"{name} is {value!r}; it is a whole number from {option.minimum} to {option.maximum}")

@@ -1,0 +1,50 @@
+"""Matrix products with a model's weights. How a weight is kept is a method by name; the model only calls the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+"""x [t, in] → [t, out]."""
+
+
+class DenseLinear:
+    """weight [out, in] and bias [out], in the dtype of the activations."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class DynamicInt8Linear:
+    """int8 weight, one scale per output row; activations are quantized per call. CPU only (FBGEMM).
+
+    Activations take 7 bits: on CPUs without VNNI the kernel adds pairs of products in 16 bits, which 8 bits overflow.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        weight = weight.float()
+        scales = (weight.abs().amax(dim=1) / 127).clamp_(min=1e-12)
+        quantized = torch.quantize_per_channel(
+            weight, scales, torch.zeros_like(scales, dtype=torch.int64), 0, torch.qint8
+        )
+        self._packed = torch.ops.quantized.linear_prepack(quantized, None if bias is None else bias.float())
+        self._product = torch.ops.quantized.linear_dynamic
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self._product(x, self._packed, True)
+        return y
+
+
+METHODS: dict[str, Callable[[torch.Tensor, torch.Tensor | None], Linear]] = {
+    "float32": DenseLinear,
+    "bfloat16": DenseLinear,
+    "float16": DenseLinear,
+    "int8": DynamicInt8Linear,
+}
+"""Effective dtype of the engine → how its linear layers keep their weights."""

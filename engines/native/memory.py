@@ -1,0 +1,157 @@
+"""Where an instance's memory goes: pure arithmetic, the same for the estimate in the console and for the runner.
+
+weights      parameters × bytes of the dtype (int8 keeps the embedding table in float32)
+kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks
+activations  the widest moment of one step, and the logits of every request
+overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer and row tables
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from engines.native.models.config import DecoderConfig
+
+MIB = 1024 * 1024
+KV_BYTES = {"float32": 4, "int8": 4, "bfloat16": 2, "float16": 2}
+"""Effective dtype → bytes of one value in the KV cache and in activations."""
+DEFAULT_TOKENS_PER_SEQ = 1024
+"""What the CPU's KV cache holds for each concurrent request where no size is given."""
+GPU_SHARE = 0.9
+"""Of a GPU's free memory; the rest is for fragmentation and other processes."""
+_OVERHEAD = {"cpu": 420 * MIB, "cuda": 1100 * MIB}
+
+
+class Dimensions(Protocol):
+    """What memory follows from: ModelShape, or DecoderConfig through `dimensions`."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def ffn(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def tied_embeddings(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Dimensions of a model whose files are open."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context_length: int
+    parameters: int
+    tied_embeddings: bool
+
+
+def dimensions(config: DecoderConfig) -> Shape:
+    return Shape(
+        config.layers,
+        config.hidden,
+        config.ffn,
+        config.heads,
+        config.kv_heads,
+        config.head_dim,
+        config.vocab,
+        config.context_length,
+        config.parameters(),
+        config.tied,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked for, every choice made. max_model_len: tokens."""
+
+    device: str  # "cpu" | "cuda"
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    max_batched_tokens: int
+    block_size: int
+    kv_cache_bytes: int  # 0 = decide
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes, but num_blocks: blocks of the KV cache, the null block included."""
+
+    weights: int
+    kv_cache: int
+    activations: int
+    overhead: int
+    num_blocks: int
+    kv_tokens: int  # that requests can use
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv_cache + self.activations + self.overhead
+
+
+def effective_dtype(dtype: str, device: str) -> str:
+    """ "auto" is int8 on a CPU, for speed, and bfloat16 on a GPU."""
+    if dtype != "auto":
+        return dtype
+    return "bfloat16" if device == "cuda" else "int8"
+
+
+def kv_bytes_per_token(shape: Dimensions, dtype: str) -> int:
+    return 2 * shape.layers * shape.kv_heads * shape.head_dim * KV_BYTES[dtype]
+
+
+def weight_bytes(shape: Dimensions, dtype: str) -> int:
+    if dtype != "int8":
+        return shape.parameters * KV_BYTES[dtype]
+    table = shape.vocab * shape.hidden
+    linear = shape.parameters - table * (1 if shape.tied_embeddings else 2)
+    return table * 4 + table + linear
+
+
+def activation_bytes(shape: Dimensions, demand: Demand) -> int:
+    width = KV_BYTES[demand.dtype]
+    q = shape.heads * shape.head_dim
+    kv = shape.kv_heads * shape.head_dim
+    per_token = 4 * shape.hidden + 3 * q + 2 * kv + 3 * shape.ffn
+    logits = 3 * 4 * demand.max_num_seqs * shape.vocab
+    return demand.max_batched_tokens * per_token * width + logits
+
+
+def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
+    """`available`: bytes free on the device; only a GPU's KV cache is sized by it."""
+    weights = weight_bytes(shape, demand.dtype)
+    activations = activation_bytes(shape, demand)
+    overhead = _OVERHEAD[demand.device] + demand.max_num_seqs * demand.max_model_len * 8
+    per_block = kv_bytes_per_token(shape, demand.dtype) * demand.block_size
+    kv = demand.kv_cache_bytes
+    most = demand.max_num_seqs * demand.max_model_len
+    if not kv and demand.device == "cuda":
+        free = int(available * GPU_SHARE) - weights - activations - overhead
+        kv = max(0, min(free, most * kv_bytes_per_token(shape, demand.dtype) + 2 * per_block))
+    elif not kv:
+        tokens = max(demand.max_model_len, min(most, demand.max_num_seqs * DEFAULT_TOKENS_PER_SEQ))
+        kv = (tokens // demand.block_size + 2) * per_block
+    blocks = kv // per_block
+    return MemoryPlan(
+        weights, blocks * per_block, activations, overhead, blocks, max(0, blocks - 1) * demand.block_size
+    )

@@ -1,0 +1,82 @@
+"""The Llama family as one decoder: embedding, layers of attention and gated MLP, norm, head.
+
+Which switches are on comes from DecoderConfig; what runs each operation comes from Ops. Weights are merged where one
+product can do the work of several: q, k, v into one, gate and up into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from engines.native.layers.linear import Linear
+from engines.native.models.config import DecoderConfig
+from engines.native.ops.base import Batch, Ops
+
+
+@dataclass(slots=True)
+class LayerWeights:
+    """Linear layers are callables; norms are [hidden], q_norm and k_norm [head_dim]."""
+
+    input_norm: torch.Tensor
+    qkv: Linear
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+    o: Linear
+    post_norm: torch.Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(slots=True)
+class DecoderWeights:
+    embed: torch.Tensor  # [vocab, hidden]
+    layers: list[LayerWeights]
+    norm: torch.Tensor  # [hidden]
+    head: Linear
+    cos_sin: torch.Tensor  # [max_model_len, head_dim]
+
+
+class Decoder:
+    """`kv` is one pair of pools per layer, owned by the runner."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: DecoderWeights,
+        ops: Ops,
+        kv: list[tuple[torch.Tensor, torch.Tensor]],
+    ) -> None:
+        self.config, self.weights, self.ops, self.kv = config, weights, ops, kv
+        self._scale = config.head_dim**-0.5
+
+    def hidden(self, batch: Batch) -> torch.Tensor:
+        """Run the layers, writing K and V of every token; [m, hidden] at `batch.logits_index`, normed for the head."""
+        ops, eps = self.ops, self.config.norm_eps
+        residual = F.embedding(batch.token_ids, self.weights.embed)
+        x = ops.rms_norm(residual, self.weights.layers[0].input_norm, eps)
+        following = [layer.input_norm for layer in self.weights.layers[1:]]
+        for index, layer in enumerate(self.weights.layers):
+            x = layer.o(self._attend(index, layer, x, batch))
+            x, residual = ops.add_rms_norm(x, residual, layer.post_norm, eps)
+            x = layer.down(ops.silu_mul(layer.gate_up(x)))
+            if index < len(following):
+                x, residual = ops.add_rms_norm(x, residual, following[index], eps)
+        last = batch.logits_index
+        x, _ = ops.add_rms_norm(x[last], residual[last], self.weights.norm, eps)
+        return x
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[m, hidden] → float32 [m, vocab]."""
+        return self.weights.head(hidden).float()
+
+    def _attend(self, index: int, layer: LayerWeights, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+        k_cache, v_cache = self.kv[index]
+        qkv = layer.qkv(x)
+        q = self.ops.rope_and_cache(
+            qkv, self.weights.cos_sin, batch, k_cache, v_cache, layer.q_norm, layer.k_norm, self.config.norm_eps
+        )
+        out = self.ops.attention(q, k_cache, v_cache, batch, self._scale, self.config.windows[index])
+        return out.reshape(len(x), -1)

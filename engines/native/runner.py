@@ -1,0 +1,177 @@
+"""The model side of the core: one StepPlan in, one StepOutput out.
+
+execute(): new blocks → inputs from the row tables → layers → logits of the rows that sample → tokens into the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from engines.native import memory
+from engines.native.config import EngineConfig
+from engines.native.loader.model_files import ModelFiles, open_model
+from engines.native.models.build import activation_dtype, load_weights
+from engines.native.models.config import DecoderConfig
+from engines.native.models.decoder import Decoder
+from engines.native.ops.base import Batch
+from engines.native.ops.registry import DEFAULTS, make_ops
+from engines.native.request import SamplingParams
+from engines.native.sample import logprobs
+from engines.native.sample.sampler import Sampler
+from engines.native.sizes import Sizes, device_of, sizes_of
+from engines.native.state import Rows, StepInputs, kv_pool
+from engines.native.step import StepOutput, StepPlan
+
+log = logging.getLogger(__name__)
+
+PROMPT_LOGITS = 128
+"""Prompt positions whose logits exist at once, where prompt log-probabilities are asked."""
+
+
+class ModelRunner:
+    """Implements engines.native.step.Runner. Not thread-safe: one core loop owns it."""
+
+    def __init__(self, config: DecoderConfig, sizes: Sizes, model: Decoder, device: torch.device) -> None:
+        self.config, self.model, self.device = config, model, device
+        self.sizes = sizes
+        self.num_blocks, self.block_size = sizes.num_blocks, sizes.block_size
+        self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
+        self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
+        self.sampler = Sampler(sizes.max_num_seqs, config.vocab, device)
+        self._prompt_len = np.zeros(sizes.max_num_seqs, np.int32)
+        self._prompt_logprobs = np.full(sizes.max_num_seqs, -1, np.int32)
+
+    def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
+        self.rows.fill(row, token_ids)
+        self.sampler.fill(row, token_ids, params, prompt_len)
+        self._prompt_len[row] = prompt_len
+        self._prompt_logprobs[row] = params.prompt_logprobs
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepOutput:
+        self.rows.append_blocks(plan)
+        inputs = StepInputs(plan, self.rows)
+        sampled = np.flatnonzero(plan.sample)
+        scored = np.flatnonzero(self._prompt_logprobs[plan.rows] >= 0)
+        wanted = inputs.cu_host[1:][sampled].astype(np.int64) - 1
+        spans = [np.arange(inputs.cu_host[i], inputs.cu_host[i + 1], dtype=np.int64) for i in scored]
+        hidden = self.model.hidden(self._batch(plan, inputs, np.concatenate([wanted, *spans])))
+        output = StepOutput(np.full(len(plan.rows), -1, np.int32), np.full(len(plan.rows), np.nan, np.float32))
+        if len(sampled):
+            self._sample(plan, inputs, sampled, self.model.logits(hidden[: len(sampled)]), output)
+        first = len(sampled)
+        for position, span in zip(scored.tolist(), spans, strict=True):
+            self._score_prompt(plan, position, hidden[first : first + len(span)], output)
+            first += len(span)
+        return output
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        source, target = (torch.tensor(ids, device=self.device) for ids in zip(*pairs, strict=True))
+        for k_cache, v_cache in self.model.kv:
+            k_cache[target] = k_cache[source]
+            v_cache[target] = v_cache[source]
+
+    def _batch(
+        self, plan: StepPlan, inputs: StepInputs, logits_index: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> Batch:
+        rows, size = self.rows, self.block_size
+        max_seq = int((plan.start + plan.count).max())
+        token_rows = inputs.rows[inputs.token_row]
+        blocks = rows.block_tables[token_rows, inputs.positions // size].long()
+        return Batch(
+            token_ids=rows.tokens[token_rows, inputs.positions].long(),
+            positions=inputs.positions,
+            slots=blocks * size + inputs.positions % size,
+            cu_query=inputs.cu_query,
+            seq_lens=inputs.seq_lens,
+            block_tables=rows.block_tables[inputs.rows, : -(-max_seq // size)],
+            logits_index=rows.send(logits_index),
+            max_query=int(plan.count.max()),
+            max_seq=max_seq,
+        )
+
+    def _sample(
+        self,
+        plan: StepPlan,
+        inputs: StepInputs,
+        sampled: np.ndarray[tuple[int], np.dtype[np.intp]],
+        logits: torch.Tensor,
+        output: StepOutput,
+    ) -> None:
+        rows, positions = plan.rows[sampled], (plan.start + plan.count)[sampled]
+        asked = self.sampler.logprobs[rows]
+        raw = logits.clone() if (asked >= 0).any() else None
+        tokens = self.sampler.sample(logits, rows, positions)
+        places = self.rows.send(sampled.astype(np.int64))
+        self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
+        output.tokens[sampled] = tokens.cpu().numpy()
+        if raw is not None:
+            chosen = np.flatnonzero(asked >= 0)
+            index = self.rows.send(chosen)
+            own, top = logprobs.of_tokens(raw[index], tokens[index], int(asked.max()))
+            for at, value, (ids, values) in zip(chosen.tolist(), own, top, strict=True):
+                position, count = int(sampled[at]), int(asked[at])
+                output.logprobs[position] = value
+                output.top[position] = (ids[:count], values[:count])
+
+    def _score_prompt(self, plan: StepPlan, position: int, hidden: torch.Tensor, output: StepOutput) -> None:
+        """Log-probabilities of the prompt tokens that follow the ones just computed."""
+        row, first = int(plan.rows[position]), int(plan.start[position]) + 1
+        count = min(int(plan.count[position]), int(self._prompt_len[row]) - first)
+        if count <= 0:
+            return
+        targets = self.rows.tokens[row, first : first + count].long()
+        values: list[float] = []
+        tops: list[logprobs.Top] = []
+        for at in range(0, count, PROMPT_LOGITS):
+            span = slice(at, min(at + PROMPT_LOGITS, count))
+            own, top = logprobs.of_tokens(
+                self.model.logits(hidden[span]), targets[span], int(self._prompt_logprobs[row])
+            )
+            values += own
+            tops += top
+        output.prompt_logprobs[position] = (first, values, tops)
+
+
+def build_runner(config: EngineConfig, progress: Callable[[float], None] = lambda share: None) -> ModelRunner:
+    """Load the model and make its tables. Raises BadModel for its files, ConfigError for sizes that cannot be had.
+
+    progress: called with the share done, 0…1.
+    """
+    return runner_for(open_model(config.format, dict(config.paths)), config, progress)
+
+
+def runner_for(
+    files: ModelFiles, config: EngineConfig, progress: Callable[[float], None] = lambda share: None
+) -> ModelRunner:
+    device = device_of(config)
+    if device.type == "cpu":
+        torch.set_num_threads(config.cores)
+    sizes = sizes_of(files.config, config, device)
+    weights = load_weights(files, sizes.dtype, device, sizes.max_model_len, progress)
+    shape = files.config
+    pool = kv_pool(
+        shape.layers,
+        sizes.num_blocks,
+        shape.kv_heads,
+        sizes.block_size,
+        shape.head_dim,
+        activation_dtype(sizes.dtype),
+        device,
+    )
+    model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
+    log.info(
+        "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache",
+        shape.architecture,
+        device,
+        sizes.dtype,
+        sizes.num_blocks,
+        sizes.block_size,
+        sizes.plan.kv_cache / memory.MIB,
+    )
+    progress(1.0)
+    return ModelRunner(shape, sizes, model, device)

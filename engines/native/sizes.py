@@ -1,0 +1,58 @@
+"""The choices that the configuration leaves open, made for one model on one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engines.native import memory
+from engines.native.config import ConfigError, EngineConfig
+from engines.native.models.config import DecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    dtype: str
+    max_model_len: int  # tokens
+    max_num_seqs: int
+    block_size: int
+    num_blocks: int
+    plan: memory.MemoryPlan
+
+
+def device_of(config: EngineConfig) -> torch.device:
+    """Raises ConfigError where a GPU is asked for and there is none."""
+    found = torch.cuda.is_available()
+    if config.device == "cuda" and not found:
+        raise ConfigError("device is 'cuda', but torch sees no GPU here; use 'cpu' or 'auto'")
+    return torch.device("cuda" if found and config.device != "cpu" else "cpu")
+
+
+def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -> Sizes:
+    """Raises ConfigError, with numbers, where the request cannot be met."""
+    dtype = memory.effective_dtype(config.dtype, device.type)
+    if dtype == "int8" and device.type != "cpu":
+        raise ConfigError("dtype is 'int8', which the native engine has on a CPU only; use 'bfloat16' on a GPU")
+    length = config.max_model_len or shape.context_length
+    if length > shape.context_length:
+        raise ConfigError(
+            f"max_model_len is {length}, but the model was made for {shape.context_length} tokens; give at most that"
+        )
+    demand = memory.Demand(
+        device=device.type,
+        dtype=dtype,
+        max_model_len=length,
+        max_num_seqs=config.seqs,
+        max_batched_tokens=config.max_batched_tokens,
+        block_size=config.block_size,
+        kv_cache_bytes=config.kv_cache_bytes,
+    )
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    plan = memory.plan(memory.dimensions(shape), demand, free)
+    if plan.num_blocks < 2:
+        raise ConfigError(
+            f"the KV cache of {plan.kv_cache:,} bytes holds {plan.num_blocks} blocks of {config.block_size} tokens; at "
+            "least 2 are needed: raise kv_cache_bytes or choose a smaller dtype"
+        )
+    return Sizes(dtype, length, config.seqs, config.block_size, plan.num_blocks, plan)
