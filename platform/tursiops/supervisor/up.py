@@ -27,6 +27,7 @@ class Up:
         self.processes = Processes(base.RUN_DIR, self.port)
         self.stop = asyncio.Event()
         self.progress = Progress()
+        self.login = ""  # of an admin made just now; shown once, also where a later step fails
 
     async def run(self) -> int:
         """Exit status: 0 after Ctrl-C, 1 where a step failed."""
@@ -58,6 +59,7 @@ class Up:
 
     async def _end(self) -> None:
         began = time.monotonic()
+        self._print_login()
         if self.processes.children:
             print("\nstopping (Ctrl-C again kills at once)", flush=True)
         await self.processes.stop()
@@ -75,6 +77,8 @@ class Up:
             (base.DATA_DIR / "broker").mkdir(exist_ok=True)
             self.processes.start(table.broker(base.RUN_DIR, base.DATA_DIR))
         prepared = await self._task("database", "prepare", [], "see the log; is the data folder writable?")
+        if prepared["created"]:
+            self.login = f"  login     {prepared['username']} / {prepared['password']}   (shown this once)"
         for program in table.services(base.WEB_SOCKET):
             self.processes.start(program)
         await self._door_open()
@@ -84,7 +88,7 @@ class Up:
             demo = await self._while_alive(
                 self._task("demo model", "demo", wish, "see the log and the console, or start with --no-demo")
             )
-        self._print_ready(prepared, demo)
+        self._print_ready(demo)
         if demo.get("key"):
             await self._first_answer(demo["deployment"], demo["key"])
 
@@ -135,11 +139,15 @@ class Up:
 
     # -- what the newcomer sees -----------------------------------------------------------------------------------
 
-    def _print_ready(self, prepared: dict[str, Any], demo: dict[str, Any]) -> None:
+    def _print_login(self) -> None:
+        if self.login:
+            print(self.login)
+            self.login = ""
+
+    def _print_ready(self, demo: dict[str, Any]) -> None:
         seconds = time.monotonic() - self.progress.began
         print(f"\nTursiops is up after {seconds:.0f} s.\n\n  console   {self.url}")
-        if password := prepared.get("password"):
-            print(f"  login     {prepared['username']} / {password}   (shown this once)")
+        self._print_login()
         if name := demo.get("deployment"):
             print(f"\n  try it    {ask.curl(self.url, name, demo.get('key') or '$TURSIOPS_KEY')}")
             if demo.get("key"):
