@@ -160,3 +160,72 @@ def rope_and_cache(
     k_cache[slots // page, :, slots % page] = rotate(k, k_norm)
     v_cache[slots // page, :, slots % page] = v
     return rotate(q, q_norm), k_cache, v_cache
+
+
+def sampling_table(rows: int, size: int, *, bias: list[dict[int, float]] | None = None, **columns: list[float]):
+    """A SamplingTable with random counts; columns not given are neutral, seeds random."""
+    from engines.native.kernels.sampling import SamplingTable
+
+    neutral = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition": 1.0, "presence": 0.0, "frequency": 0.0}
+    floats = {name: torch.tensor(columns.get(name, [value] * rows)) for name, value in neutral.items()}
+    bias = bias or [{} for _ in range(rows)]
+    width = max(1, *(len(b) for b in bias)) if len(bias) > 1 else max(1, len(bias[0]))
+    ids, values = torch.zeros(rows, width, dtype=torch.int32), torch.zeros(rows, width)
+    for row, entries in enumerate(bias):
+        for i, (token, value) in enumerate(entries.items()):
+            ids[row, i], values[row, i] = token, value
+    return SamplingTable(
+        **floats,
+        top_k=torch.tensor(columns.get("top_k", [0] * rows), dtype=torch.int32),
+        seed=torch.randint(-(2**62), 2**62, (rows,)),
+        output_counts=(torch.rand(rows, size) < 0.2).int() * torch.randint(1, 4, (rows, size), dtype=torch.int32),
+        in_prompt=torch.rand(rows, size) < 0.2,
+        bias_ids=ids,
+        bias_values=values,
+        bias_len=torch.tensor([len(b) for b in bias], dtype=torch.int32),
+    )
+
+
+def scores_of(logits: torch.Tensor, table, row: int) -> torch.Tensor:
+    """Biased, penalised, tempered scores [v] of one row, float64."""
+    scores = logits.double().clone()
+    for i in range(int(table.bias_len[row])):
+        scores[int(table.bias_ids[row, i])] += float(table.bias_values[row, i])
+    counts = table.output_counts[row].double()
+    seen = (counts > 0) | table.in_prompt[row]
+    repetition = float(table.repetition[row])
+    scores = torch.where(seen, torch.where(scores > 0, scores / repetition, scores * repetition), scores)
+    scores = scores - float(table.frequency[row]) * counts - float(table.presence[row]) * (counts > 0).double()
+    temperature = float(table.temperature[row])
+    return scores / temperature if temperature > 0 else scores
+
+
+def allowed_of(scores: torch.Tensor, top_k: int, top_p: float, min_p: float) -> torch.Tensor:
+    """Tokens that may be drawn, bool [v], by sorting."""
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    if 0 < top_k < scores.numel():
+        allowed &= scores >= scores.sort(descending=True).values[top_k - 1]
+    if top_p < 1:
+        probabilities = scores.masked_fill(~allowed, -math.inf).softmax(-1)
+        ordered = probabilities.sort(descending=True).values
+        last = int((ordered.cumsum(0) < top_p).sum().clamp_max(scores.numel() - 1))
+        allowed &= probabilities >= ordered[last]
+    if min_p > 0:
+        allowed &= scores >= scores.max() + math.log(min_p)
+    return allowed
+
+
+def assert_drawn(logits: torch.Tensor, table, row: int, position: int, token: int, slack: float = 1e-4) -> None:
+    """`token` is the noisy argmax over the allowed tokens, up to `slack` in score (rounding at the borders)."""
+    from engines.native.sample.noise import gumbel
+
+    scores = scores_of(logits, table, row)
+    if float(table.temperature[row]) == 0:
+        assert scores[token] >= scores.max() - slack
+        return
+    filters = int(table.top_k[row]), float(table.top_p[row]), float(table.min_p[row])
+    noisy = scores + gumbel(table.seed[row : row + 1], torch.tensor([position]), torch.arange(scores.numel()))[0]
+    # A border that rounding may move: what is allowed a little more strictly, and a little more loosely.
+    strict, loose = (allowed_of(scores, filters[0], filters[1] * f, filters[2]) for f in (1 - 1e-5, 1 + 1e-5))
+    assert loose[token], f"token {token} is filtered out"
+    assert noisy[token] >= noisy[strict].max() - slack

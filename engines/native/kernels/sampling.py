@@ -1,0 +1,274 @@
+"""Drawing tokens on the GPU, without a sort: scores, threshold, Gumbel-max, reduce.
+
+The scores of a row are, in this order: logits + bias; repetition penalty (tokens of prompt and output), frequency and
+presence penalties (output); ÷ temperature. A token may be drawn if its score is at least the threshold, the highest of
+  top-k   the k-th largest score,
+  top-p   the largest score such that the tokens at or above it hold top_p of the probability left by top-k,
+  min-p   the largest score + log(min_p);
+equal scores stay or fall together. The token is argmax(score + noise), lowest id first, with the noise of
+`engines.native.sample.noise`; at temperature 0 it is the argmax of the penalised logits and no filter applies.
+Its logprob is that of the model: log-softmax of the logits as they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from engines.native.sample import noise
+
+BLOCK = 2048  # vocabulary entries per program
+SEARCH_BLOCK = 4096  # entries per step of the threshold search
+
+_A = tl.constexpr(noise.KEY_A)
+_B = tl.constexpr(noise.KEY_B)
+_MULTIPLY_1 = tl.constexpr(noise.MULTIPLY_1)
+_MULTIPLY_2 = tl.constexpr(noise.MULTIPLY_2)
+_SERIES_BELOW = tl.constexpr(noise.SERIES_BELOW)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTable:
+    """Sampling parameters by row, on the device; owned by the runner's row state.
+
+    temperature, top_p, min_p, repetition, presence, frequency: float32 [rows]; top_k: int32 [rows], 0 = off;
+    seed: int64 [rows]; output_counts: int32 [rows, v], how often each token was drawn; in_prompt: bool [rows, v];
+    bias_ids: int32 and bias_values: float32 [rows, width]; bias_len: int32 [rows], how many of them are set.
+    """
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+    repetition: torch.Tensor
+    presence: torch.Tensor
+    frequency: torch.Tensor
+    seed: torch.Tensor
+    output_counts: torch.Tensor
+    in_prompt: torch.Tensor
+    bias_ids: torch.Tensor
+    bias_values: torch.Tensor
+    bias_len: torch.Tensor
+
+
+@triton.jit
+def _mix(x):
+    x = x ^ (x >> 16)
+    x = x * _MULTIPLY_1
+    x = x ^ (x >> 15)
+    x = x * _MULTIPLY_2
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _gumbel(seed, position, token):
+    """`noise.gumbel` of one row: seed, position int64 scalars, token int32 [block]."""
+    low = seed.to(tl.uint32)
+    high = (seed >> 32).to(tl.uint32)
+    place = position.to(tl.uint32)
+    k0 = _mix(_mix(_mix(low + _A) ^ high) ^ place)
+    k1 = _mix(_mix(_mix(high + _B) ^ place) ^ low)
+    hashed = _mix(_mix(token.to(tl.uint32) ^ k0) + k1)
+    uniform = tl.minimum((hashed.to(tl.float32) + 0.5) * (1.0 / 4294967296.0), 1.0 - 1.0 / 16777216.0)
+    series = uniform * (1.0 + uniform * (0.5 + uniform * (1.0 / 3.0)))
+    return -tl.log(tl.where(uniform < _SERIES_BELOW, series, -tl.log(1.0 - uniform)))
+
+
+@triton.jit
+def _draw(score, token, inside, temperature, seed, position, best, best_token, place):
+    """Store the block's largest noisy score and its token."""
+    if temperature > 0:
+        score += _gumbel(seed, position, token)
+    score = tl.where(inside & (score == score), score, float("-inf"))  # a NaN is never drawn
+    value, index = tl.max(score, 0, return_indices=True)
+    tl.store(best + place, value)
+    tl.store(best_token + place, tl.min(tl.where(tl.arange(0, score.shape[0]) == index, token, 2147483647), 0))
+
+
+@triton.jit
+def score_kernel(
+    logits, rows, positions, temperatures, repetitions, presences, frequencies, seeds, output_counts, in_prompt,
+    bias_ids, bias_values, bias_lens, scores, raw_max, raw_sum, score_max, best, best_token,
+    SIZE, BIAS_WIDTH, PENALTIES: tl.constexpr, BIAS: tl.constexpr, FILTERED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Grid: (rows to draw for, vocabulary blocks). Without filters the block's candidate is drawn here already."""
+    line, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    row = tl.load(rows + line).to(tl.int64)
+    token = part * BLOCK + tl.arange(0, BLOCK)
+    inside = token < SIZE
+    score = tl.load(logits + line * SIZE + token, mask=inside, other=float("-inf")).to(tl.float32)
+    top = tl.max(score, 0)
+    place = line * parts + part
+    tl.store(raw_max + place, top)
+    tl.store(raw_sum + place, tl.sum(tl.exp(score - tl.where(top == float("-inf"), 0.0, top)), 0))
+    if BIAS:
+        for i in range(tl.load(bias_lens + row)):
+            biased = tl.load(bias_ids + row * BIAS_WIDTH + i)
+            score += tl.where(token == biased, tl.load(bias_values + row * BIAS_WIDTH + i), 0.0)
+    if PENALTIES:
+        count = tl.load(output_counts + row * SIZE + token, mask=inside, other=0)
+        seen = (count > 0) | (tl.load(in_prompt + row * SIZE + token, mask=inside, other=0) != 0)
+        repetition = tl.load(repetitions + row)
+        score = tl.where(seen, tl.where(score > 0, score / repetition, score * repetition), score)
+        score -= tl.load(frequencies + row) * count.to(tl.float32)
+        score -= tl.load(presences + row) * (count > 0).to(tl.float32)
+    temperature = tl.load(temperatures + row)
+    score = score / tl.where(temperature > 0, temperature, 1.0) + 0.0  # + 0 turns −0 into 0
+    if FILTERED:
+        tl.store(scores + line * SIZE + token, score, mask=inside)
+        tl.store(score_max + place, tl.max(score, 0))
+    else:
+        _draw(score, token, inside, temperature, tl.load(seeds + row), tl.load(positions + line),
+              best, best_token, place)  # fmt: skip
+
+
+@triton.jit
+def _key(x):
+    """int32 with the order of the float32 x."""
+    bits = x.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _above(scores, top, first, second, third, SIZE, MASS: tl.constexpr, BLOCK: tl.constexpr):
+    """Σ of the weights of the entries with keys ≥ each of three pivots; weight exp(score − top), or 1."""
+    sum_1 = tl.zeros([BLOCK], tl.float32)
+    sum_2 = tl.zeros([BLOCK], tl.float32)
+    sum_3 = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, SIZE, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(scores + i, mask=i < SIZE, other=float("-inf"))
+        key = _key(x)
+        weight = tl.where(i < SIZE, tl.exp(x - top) if MASS else 1.0, 0.0)
+        sum_1 += tl.where(key >= first, weight, 0.0)
+        sum_2 += tl.where(key >= second, weight, 0.0)
+        sum_3 += tl.where(key >= third, weight, 0.0)
+    return tl.sum(sum_1, 0), tl.sum(sum_2, 0), tl.sum(sum_3, 0)
+
+
+@triton.jit
+def _search(scores, top, low, high, target, SIZE, MASS: tl.constexpr, BLOCK: tl.constexpr):
+    """Largest key in [low, high) whose entries at or above it weigh at least `target`; `low` itself does."""
+    while high - low > 1:
+        step = tl.maximum((high - low) // 4, 1)
+        first = low + step
+        second = tl.minimum(first + step, high - 1)
+        third = tl.minimum(second + step, high - 1)
+        w_1, w_2, w_3 = _above(
+            scores, top, first.to(tl.int32), second.to(tl.int32), third.to(tl.int32), SIZE, MASS, BLOCK
+        )  # fmt: skip
+        new_low = tl.where(w_3 >= target, third, tl.where(w_2 >= target, second, tl.where(w_1 >= target, first, low)))
+        new_high = tl.where(w_3 >= target, high, tl.where(w_2 >= target, third, tl.where(w_1 >= target, second, first)))
+        low = new_low
+        high = new_high
+    return low
+
+
+@triton.jit
+def threshold_kernel(
+    scores, rows, temperatures, top_ks, top_ps, min_ps, score_max, thresholds, SIZE, PARTS,
+    PARTS_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Grid: rows to draw for. Rows without filters leave at once. Each search is at most 17 passes over the scores."""
+    line = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + line)
+    top_k, top_p, min_p = tl.load(top_ks + row), tl.load(top_ps + row), tl.load(min_ps + row)
+    part = tl.arange(0, PARTS_BLOCK)
+    top = tl.max(tl.load(score_max + line * PARTS + part, mask=part < PARTS, other=float("-inf")), 0)
+    drawn = (tl.load(temperatures + row) > 0) & (top > float("-inf")) & (top < float("inf"))
+    scores += line * SIZE
+    threshold = float("-inf")
+    low = tl.full([], -2147483648, tl.int64)
+    high = _key(top).to(tl.int64) + 1
+    if drawn & (top_k > 0) & (top_k < SIZE):
+        low = _search(scores, top, low, high, top_k.to(tl.float32), SIZE, False, BLOCK)
+    if drawn & (top_p < 1):
+        pivot = low.to(tl.int32)
+        mass, _, _ = _above(scores, top, pivot, pivot, pivot, SIZE, True, BLOCK)
+        low = _search(scores, top, low, high, mass * top_p, SIZE, True, BLOCK)
+    if low > -2147483648:
+        key = low.to(tl.int32)
+        threshold = (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    if drawn & (min_p > 0):
+        threshold = tl.maximum(threshold, top + tl.log(min_p))
+    tl.store(thresholds + line, threshold)
+
+
+@triton.jit
+def draw_kernel(
+    scores, rows, positions, temperatures, seeds, thresholds, best, best_token, SIZE, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Grid: (rows to draw for, vocabulary blocks)."""
+    line, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    row = tl.load(rows + line)
+    token = part * BLOCK + tl.arange(0, BLOCK)
+    inside = token < SIZE
+    score = tl.load(scores + line * SIZE + token, mask=inside, other=float("-inf"))
+    inside = inside & (score >= tl.load(thresholds + line))
+    _draw(score, token, inside, tl.load(temperatures + row), tl.load(seeds + row), tl.load(positions + line),
+          best, best_token, line * parts + part)  # fmt: skip
+
+
+@triton.jit
+def finish_kernel(
+    logits, best, best_token, raw_max, raw_sum, tokens, logprobs, SIZE, PARTS, PARTS_BLOCK: tl.constexpr
+):  # fmt: skip
+    """Grid: rows to draw for. The block with the largest candidate wins; the lowest token among equals."""
+    line = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS_BLOCK)
+    inside = part < PARTS
+    place = line * PARTS + part
+    value = tl.load(best + place, mask=inside, other=float("-inf"))
+    candidate = tl.load(best_token + place, mask=inside, other=2147483647)
+    token = tl.min(tl.where(value == tl.max(value, 0), candidate, 2147483647), 0)
+    top = tl.load(raw_max + place, mask=inside, other=float("-inf"))
+    largest = tl.max(top, 0)
+    total = tl.sum(tl.load(raw_sum + place, mask=inside, other=0.0) * tl.exp(top - largest), 0)
+    chosen = tl.load(logits + line * SIZE + token).to(tl.float32)
+    tl.store(tokens + line, token)
+    tl.store(logprobs + line, chosen - largest - tl.log(total))
+
+
+def sample(
+    logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, table: SamplingTable, *,
+    penalties: bool, bias: bool, filters: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """(tokens int32 [m], logprobs float32 [m]) for logits [m, v], contiguous, of any float dtype.
+
+    rows: int32 [m], lines of `table`; positions: int64 [m], index of the token to be drawn in its sequence.
+    penalties, bias, filters: whether any of the rows uses them, known on the host; a step without saves the passes.
+    """
+    count, size = logits.shape
+    parts = triton.cdiv(size, BLOCK)
+    floats = logits.new_empty(4, count, parts, dtype=torch.float32)
+    best_token = rows.new_empty(count, parts, dtype=torch.int32)
+    tokens = rows.new_empty(count, dtype=torch.int32)
+    logprobs = logits.new_empty(count, dtype=torch.float32)
+    scores = logits.new_empty(count, size, dtype=torch.float32) if filters else floats
+    if not count:
+        return tokens, logprobs
+    raw_max, raw_sum, score_max, best = floats.unbind(0)
+    score_kernel[(count, parts)](
+        logits, rows, positions, table.temperature, table.repetition, table.presence, table.frequency, table.seed,
+        table.output_counts, table.in_prompt, table.bias_ids, table.bias_values, table.bias_len,
+        scores, raw_max, raw_sum, score_max, best, best_token, size, table.bias_ids.shape[1],
+        PENALTIES=penalties, BIAS=bias, FILTERED=filters, BLOCK=BLOCK, num_warps=8,
+    )  # fmt: skip
+    parts_block = triton.next_power_of_2(parts)
+    if filters:
+        thresholds = torch.empty_like(logprobs)
+        threshold_kernel[(count,)](
+            scores, rows, table.temperature, table.top_k, table.top_p, table.min_p, score_max, thresholds, size, parts,
+            PARTS_BLOCK=parts_block, BLOCK=SEARCH_BLOCK, num_warps=16,
+        )  # fmt: skip
+        draw_kernel[(count, parts)](
+            scores, rows, positions, table.temperature, table.seed, thresholds, best, best_token, size,
+            BLOCK=BLOCK, num_warps=8,
+        )  # fmt: skip
+    finish_kernel[(count,)](
+        logits, best, best_token, raw_max, raw_sum, tokens, logprobs, size, parts, PARTS_BLOCK=parts_block, num_warps=1
+    )  # fmt: skip
+    return tokens, logprobs
