@@ -11,6 +11,7 @@ import argparse
 import logging
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from engines.api import RunDir
+from engines.native.config import from_launch
 from engines.native.draft import Drawn, Step
 from engines.native.ipc import (
     Add,
@@ -211,3 +214,35 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--parent", type=int, required=True, help="process id of the API process")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
     return parser.parse_args(argv)
+
+
+def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
+    """The model of the spec in `run_dir`. torch is imported only here."""
+    from engines.native.runner import build_runner
+
+    spec, local = RunDir(run_dir).read_spec()
+    config = from_launch(spec, local)
+    runner = build_runner(config, lambda share: progress(share, "loading the weights"))
+    sizes = runner.sizes
+    scheduling = SchedulerConfig(
+        max_num_seqs=sizes.max_num_seqs,
+        max_batched_tokens=config.max_batched_tokens,
+        prefix_cache=config.prefix_cache,
+    )
+    facts = {
+        "architecture": runner.config.architecture,
+        "device": str(runner.device),
+        "dtype": sizes.dtype,
+        "max_model_len": sizes.max_model_len,
+        "max_num_seqs": sizes.max_num_seqs,
+        "kv_blocks": sizes.num_blocks - 1,
+        "block_size": sizes.block_size,
+        "kv_cache_bytes": sizes.plan.kv_cache,
+        "max_batched_tokens": config.max_batched_tokens,
+        "prefix_cache": config.prefix_cache,
+    }
+    return Served(runner, scheduling, facts)
+
+
+if __name__ == "__main__":
+    sys.exit(serve(parse(), build))

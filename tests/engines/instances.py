@@ -25,7 +25,9 @@ NAME = "smollm2"
 class Running:
     """One instance in a session of its own. `stop` in a finally."""
 
-    def __init__(self, gguf: Path, *, module: str = "engines.native.serve", wait: bool = True, **spec: Any) -> None:
+    def __init__(
+        self, gguf: Path, *, module: str = "engines.native.serve", wait: bool = True, script: Any = None, **spec: Any
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ts-inst-"))
         self.run_dir = RunDir(self.folder)
         self.token = secrets.token_hex(8)
@@ -35,6 +37,8 @@ class Running:
             LaunchSpec(instance_id="i-1", served_name=NAME, files=files, format="gguf", **settings),
             Local(paths={gguf.name: str(gguf)}, host="127.0.0.1", port=0, token=self.token, epoch=1),
         )
+        if script is not None:
+            (self.folder / "script.json").write_text(json.dumps(script))
         self.log = open(self.run_dir.log_path, "wb")  # noqa: SIM115 - lives as long as the process
         argv = [sys.executable, "-m", module, "--run-dir", str(self.folder)]
         self.process = subprocess.Popen(

@@ -3,12 +3,13 @@ a prompt of token ids is these ids again, then EOS; so a test writes the answer 
 
     python -m tests.engines.scripted_core --run-dir … --sockets … --parent …
 
-LaunchSpec.options of the test: step_s (seconds a step takes), fail_token (a step that computes it raises),
+script.json in the run folder: step_s (seconds a step takes), fail_token (a step that computes it raises),
 load_error (text of a failure to load), blocks.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -65,7 +66,8 @@ class RepeatingRunner:
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     spec, _ = RunDir(run_dir).read_spec()
-    options = spec.options
+    script = run_dir / "script.json"
+    options = json.loads(script.read_text()) if script.exists() else {}
     if "load_error" in options:
         raise ValueError(options["load_error"])
     progress(0.5, "half way")

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+from engines.native.config import SERVE_OPTIONS, check_option
 
 
-class ServeOptions(msgspec.Struct, frozen=True):
-    """All have defaults. Other keys of `options` belong to the core."""
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """See `SERVE_OPTIONS` for meanings and ranges."""
 
-    max_queued: int = 1024  # requests that wait or run; more are refused with 503
-    queue_timeout_s: float = 0.0  # a request that is not begun by then ends with 504; 0 = no limit
-    request_timeout_s: float = 0.0  # a request that is not finished by then ends with 504; 0 = no limit
-    drain_s: float = 30.0  # after SIGTERM, time for running requests to finish
-    max_body_bytes: int = 16 * 1024 * 1024
+    max_queued: int
+    queue_timeout_s: int
+    request_timeout_s: int
+    drain_s: int
+    max_body_bytes: int
 
 
 def read_options(options: dict[str, Any]) -> ServeOptions:
-    """Raises ValueError naming the option."""
-    try:
-        result = msgspec.convert(options, ServeOptions)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"options: {error}") from error
-    for name in ServeOptions.__struct_fields__:
-        if getattr(result, name) < (0 if name.endswith("_s") else 1):
-            raise ValueError(f"options: {name} is {getattr(result, name)}; it must not be negative, nor a size be 0")
-    return result
+    """Raises ConfigError naming the option. Other keys belong to the core, which checks them."""
+    values = {name: options.get(name, option.default) for name, option in SERVE_OPTIONS.items()}
+    for name, option in SERVE_OPTIONS.items():
+        check_option(name, option, values[name])
+    return ServeOptions(**values)
