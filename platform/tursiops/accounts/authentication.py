@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import Q
@@ -11,6 +11,9 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from tursiops.accounts.models import ApiKey
+from tursiops.secrets import hash_api_key
+
+_USE_WRITTEN_EVERY = timedelta(minutes=1)
 
 
 class ApiKeyAuthentication(authentication.BaseAuthentication):
@@ -19,16 +22,20 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         scheme, _, secret = header.partition(" ")
         if scheme.lower() != "bearer" or not secret:
             return None
-        digest = hashlib.sha256(secret.strip().encode()).hexdigest()
-        live = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+        now = timezone.now()
+        live = Q(expires_at__isnull=True) | Q(expires_at__gt=now)
         key = (
-            ApiKey.objects.filter(live, sha256=digest, revoked_at__isnull=True, created_by__is_active=True)
+            ApiKey.objects.filter(
+                live, sha256=hash_api_key(secret.strip()), revoked_at__isnull=True, created_by__is_active=True
+            )
             .select_related("created_by", "team")
             .first()
         )
         if key is None:
             raise exceptions.AuthenticationFailed("This API key is unknown, expired or revoked.")
-        request._request.team = key.team
+        if key.last_used_at is None or now - key.last_used_at > _USE_WRITTEN_EVERY:
+            ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
+        request._request.team = key.team  # type: ignore[attr-defined] # as the middleware sets it
         return key.created_by, key
 
     def authenticate_header(self, request: Request) -> str:

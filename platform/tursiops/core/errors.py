@@ -10,7 +10,9 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import ProtectedError
-from django.http import Http404
+from django.http import Http404, HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+from django.views import csrf
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_handler
@@ -30,6 +32,7 @@ class TursiopsError(Exception):
         self.hint = hint
         self.code = code or self.code
         self.fields = fields or {}
+        self.headers: dict[str, str] = {}  # of the answer, e.g. Retry-After
 
 
 class Conflict(TursiopsError):
@@ -53,7 +56,8 @@ def body(code: str, message: str, hint: str = "", fields: dict[str, Any] | None 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, TursiopsError):
-        return Response(body(error.code, error.message, error.hint, error.fields), status=error.status)
+        shown = body(error.code, error.message, error.hint, error.fields)
+        return Response(shown, status=error.status, headers=error.headers)
     if isinstance(error, ProtectedError):
         users = ", ".join(sorted({str(item) for item in error.protected_objects})[:5])
         return Response(body("in_use", f"Still in use by {users}.", "Remove what uses it first."), status=409)
@@ -77,6 +81,14 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         detail = response.data.get("detail", "") if isinstance(response.data, dict) else str(response.data)
         response.data = body(str(code), str(detail))
     return response
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
+    """Django's CSRF_FAILURE_VIEW: the API answers in its own shape."""
+    if not request.path.startswith("/api/"):
+        return csrf.csrf_failure(request, reason)
+    hint = "Send the value of the cookie csrftoken as the header X-CSRFToken; GET /api/v1/auth/session sets it."
+    return JsonResponse(body("csrf", reason or "CSRF check failed.", hint), status=403)
 
 
 def _first(fields: dict[str, Any]) -> str:
