@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,11 +39,16 @@ class Option:
 
 
 OPTIONS: dict[str, Option] = {
-    "max_batched_tokens": Option("Tokens per step", "Budget of one pass: decodes first, then prompts", 512, 32, 65536),
+    "max_batched_tokens": Option(
+        "Tokens per step",
+        "Budget of one pass, decodes first, then prompts; 0 = 512 on a CPU, 8192 on a GPU",
+        0,
+        0,
+        65536,
+    ),
     "block_size": Option("Block size", "Tokens in one block of the KV cache", 16, 8, 128),
     "prefix_cache": Option("Prefix cache", "Keep the KV cache of finished prompts for requests that begin alike", True),
     "threads": Option("CPU threads", "Threads that compute; 0 takes every core that the process may use", 0, 0, 512),
-    "compile": Option("Compile", "torch.compile the layers: faster on a CPU after a minute of warming up", False),
 }
 
 SERVE_OPTIONS: dict[str, Option] = {
@@ -67,13 +72,11 @@ class EngineConfig:
     max_model_len: int = 0  # tokens
     max_num_seqs: int = 0
     kv_cache_bytes: int = 0
-    max_batched_tokens: int = 512
+    max_batched_tokens: int = 0
     block_size: int = 16  # tokens
     prefix_cache: bool = True
     threads: int = 0
-    compile: bool = False
     ops: str = ""  # name in engines.native.ops.registry; "" = the device's own
-    seqs: int = field(init=False)  # effective max_num_seqs
 
     def __post_init__(self) -> None:
         _one_of("format", self.format, ("gguf", "safetensors"))
@@ -86,12 +89,6 @@ class EngineConfig:
                 )
         for name, option in OPTIONS.items():
             check_option(name, option, getattr(self, name))
-        object.__setattr__(self, "seqs", self.max_num_seqs or 16)
-        if self.max_batched_tokens < self.seqs + self.block_size:
-            raise ConfigError(
-                f"max_batched_tokens is {self.max_batched_tokens}, but max_num_seqs is {self.seqs}: a step must hold a "
-                f"token of each request and a block of prompt, {self.seqs + self.block_size} or more"
-            )
 
     @property
     def cores(self) -> int:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from engines.native.config import ConfigError
+
 if TYPE_CHECKING:
     from engines.native.models.config import DecoderConfig
 
@@ -19,6 +21,8 @@ KV_BYTES = {"float32": 4, "int8": 4, "bfloat16": 2, "float16": 2}
 """Effective dtype → bytes of one value in the KV cache and in activations."""
 DEFAULT_TOKENS_PER_SEQ = 1024
 """What the CPU's KV cache holds for each concurrent request where no size is given."""
+DEFAULT_SEQS = {"cpu": 16, "cuda": 256}
+DEFAULT_BATCHED = {"cpu": 512, "cuda": 8192}
 GPU_SHARE = 0.9
 """Of a GPU's free memory; the rest is for fragmentation and other processes."""
 _OVERHEAD = {"cpu": 420 * MIB, "cuda": 1100 * MIB}
@@ -107,6 +111,36 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         return self.weights + self.kv_cache + self.activations + self.overhead
+
+
+def demand_of(
+    shape: Dimensions,
+    *,
+    device: str,
+    dtype: str,
+    max_model_len: int,
+    max_num_seqs: int,
+    max_batched_tokens: int,
+    block_size: int,
+    kv_cache_bytes: int,
+) -> Demand:
+    """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
+    effective = effective_dtype(dtype, device)
+    if effective == "int8" and device != "cpu":
+        raise ConfigError("dtype is 'int8', which the native engine has on a CPU only; use 'bfloat16' on a GPU")
+    length = max_model_len or shape.context_length
+    if length > shape.context_length:
+        raise ConfigError(
+            f"max_model_len is {length}, but the model was made for {shape.context_length} tokens; give at most that"
+        )
+    seqs = max_num_seqs or DEFAULT_SEQS[device]
+    batched = max_batched_tokens or max(DEFAULT_BATCHED[device], seqs + block_size)
+    if batched < seqs + block_size:
+        raise ConfigError(
+            f"max_batched_tokens is {batched}, but max_num_seqs is {seqs}: a step must hold a token of each request "
+            f"and a block of prompt, {seqs + block_size} or more"
+        )
+    return Demand(device, effective, length, seqs, batched, block_size, kv_cache_bytes)
 
 
 def effective_dtype(dtype: str, device: str) -> str:

@@ -16,6 +16,7 @@ class Sizes:
     dtype: str
     max_model_len: int  # tokens
     max_num_seqs: int
+    max_batched_tokens: int
     block_size: int
     num_blocks: int
     plan: memory.MemoryPlan
@@ -31,19 +32,12 @@ def device_of(config: EngineConfig) -> torch.device:
 
 def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -> Sizes:
     """Raises ConfigError, with numbers, where the request cannot be met."""
-    dtype = memory.effective_dtype(config.dtype, device.type)
-    if dtype == "int8" and device.type != "cpu":
-        raise ConfigError("dtype is 'int8', which the native engine has on a CPU only; use 'bfloat16' on a GPU")
-    length = config.max_model_len or shape.context_length
-    if length > shape.context_length:
-        raise ConfigError(
-            f"max_model_len is {length}, but the model was made for {shape.context_length} tokens; give at most that"
-        )
-    demand = memory.Demand(
+    demand = memory.demand_of(
+        memory.dimensions(shape),
         device=device.type,
-        dtype=dtype,
-        max_model_len=length,
-        max_num_seqs=config.seqs,
+        dtype=config.dtype,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
         max_batched_tokens=config.max_batched_tokens,
         block_size=config.block_size,
         kv_cache_bytes=config.kv_cache_bytes,
@@ -55,4 +49,12 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
             f"the KV cache of {plan.kv_cache:,} bytes holds {plan.num_blocks} blocks of {config.block_size} tokens; at "
             "least 2 are needed: raise kv_cache_bytes or choose a smaller dtype"
         )
-    return Sizes(dtype, length, config.seqs, config.block_size, plan.num_blocks, plan)
+    return Sizes(
+        demand.dtype,
+        demand.max_model_len,
+        demand.max_num_seqs,
+        demand.max_batched_tokens,
+        demand.block_size,
+        plan.num_blocks,
+        plan,
+    )

@@ -27,7 +27,7 @@ def _nibbles(packed: Bytes) -> Bytes:
 
 def _fifth_bits(blocks: Bytes, at: int) -> Bytes:
     """The 32 bits at byte `at`, as values 0 or 16, [blocks, 32]."""
-    return np.unpackbits(blocks[:, at : at + 4], axis=1, bitorder="little") << 4
+    return np.unpackbits(blocks[:, at : at + 4], axis=1, bitorder="little") * np.uint8(16)
 
 
 def _f32(blocks: Bytes) -> Floats:
@@ -99,8 +99,8 @@ def _q4_k(blocks: Bytes) -> Floats:
 
 def _q5_k(blocks: Bytes) -> Floats:
     """As Q4_K, with 32 bytes of fifth bits (bit g of byte i belongs to value i of group g) before the nibbles."""
-    high = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[None, :, None] & 1
-    return _k_values(blocks, blocks[:, 4:16], _pairs(blocks[:, 48:176]) | (high << 4))
+    high = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[None, :, None] & np.uint8(1)
+    return _k_values(blocks, blocks[:, 4:16], _pairs(blocks[:, 48:176]) | (high * np.uint8(16)))
 
 
 def _q6_k(blocks: Bytes) -> Floats:

@@ -72,7 +72,7 @@ def _located(path: Path, size: int, start: int, name: str, entry: Any) -> Tensor
     if start + end > size:
         raise BadModel(
             "truncated",
-            f"tensor {name} lies at bytes {start + begin:,} to {start + end:,} of {path.name}, but the file has {size:,}",
+            f"tensor {name} ends at byte {start + end:,} of {path.name}, but the file has {size:,}",
             _AGAIN,
         )
     return TensorInfo(name, shape, kind, path, start + begin, end - begin)

@@ -78,9 +78,9 @@ class TorchOps:
         kv_heads, size = k_cache.shape[1], k_cache.shape[3]
         keys, values = _by_head(k_cache), _by_head(v_cache)
         grouped = q.view(len(q), kv_heads, -1, size)
-        views = batch.shared.get(window)
+        views = batch.shared.get(f"rows {window}")
         if views is None:
-            views = batch.shared[window] = _row_views(batch, k_cache.shape[2], window)
+            views = batch.shared[f"rows {window}"] = _row_views(batch, k_cache.shape[2], window)
         out = torch.empty_like(grouped)
         for view in views:
             span = slice(view.first, view.first + view.queries)

@@ -43,7 +43,7 @@ def candidates(scores: torch.Tensor, limits: Limits) -> tuple[torch.Tensor, torc
 def _kept(
     values: torch.Tensor, whole: torch.Tensor, top_k: NDArray[np.int64], top_p: torch.Tensor, min_p: torch.Tensor
 ) -> torch.Tensor:
-    """Which of the sorted `values` [m, k] stay; the most likely always does. `whole`: log of the sum over all tokens."""
+    """Which of the sorted `values` [m, k] stay; the first always does. `whole` [m, 1]: log of the sum over all."""
     width = values.shape[1]
     limit = torch.from_numpy(np.where(top_k > 0, top_k, np.iinfo(np.int64).max)).to(values.device)
     rank = torch.arange(width, device=values.device)[None]

@@ -1,0 +1,119 @@
+"""The native engine as the control plane sees it. Runs inside the control plane: no torch, no model code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engines.api import Capabilities, Fit, LaunchSpec, ModelShape, Role
+from engines.native import memory
+from engines.native.config import DTYPES, ConfigError, options_schema
+from engines.native.models.config import ARCHITECTURES
+
+
+class NativeEngine:
+    name = "native"
+    label = "Tursiops (native)"
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            formats=["gguf", "safetensors"],
+            architectures=list(ARCHITECTURES),
+            devices=["cpu", "cuda"],
+            dtypes=[dtype for dtype in DTYPES if dtype != "auto"],
+            roles=[Role.UNIFIED],
+            features=["prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed"],
+        )
+
+    def options_schema(self) -> dict[str, Any]:
+        return options_schema()
+
+    def command(self, run_dir: Path) -> list[str]:
+        return [sys.executable, "-m", "engines.native.serve", "--run-dir", str(run_dir)]
+
+    def inspect_command(self) -> list[str]:
+        return [sys.executable, "-m", "engines.native.inspect"]
+
+    def fit(self, shape: ModelShape, spec: LaunchSpec, weights_bytes: int, available: int) -> Fit:
+        """`weights_bytes`, the files' size, is not used: weights take their size in the engine's dtype.
+
+        `spec.device` "auto" is taken as a CPU: placement asks with the device that it has in mind.
+        """
+        device = "cuda" if spec.device == "cuda" else "cpu"
+        try:
+            demand = memory.demand_of(
+                shape,
+                device=device,
+                dtype=spec.dtype,
+                max_model_len=spec.max_model_len,
+                max_num_seqs=spec.max_num_seqs,
+                max_batched_tokens=int(spec.options.get("max_batched_tokens", 0)),
+                block_size=int(spec.options.get("block_size", 16)),
+                kv_cache_bytes=spec.kv_cache_bytes,
+            )
+        except ConfigError as error:
+            return Fit(0, 0, 0, 0, available, False, 0, str(error), [])
+        return _judge(shape, demand, memory.plan(shape, demand, available), available)
+
+
+def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, available: int) -> Fit:
+    longest = min(plan.kv_tokens, demand.max_model_len)
+    short = plan.total - available
+    fits = short <= 0 and plan.kv_tokens >= demand.block_size
+    if fits:
+        reason = (
+            f"{_size(plan.total)} of {_size(available)} are needed; the KV cache holds {plan.kv_tokens:,} tokens, "
+            f"{plan.kv_tokens / demand.max_model_len:.1f} requests of full length ({demand.max_model_len:,})."
+        )
+        if longest < demand.max_model_len:
+            reason += f" One request can have {longest:,} tokens at most."
+    elif short > 0:
+        reason = f"{_size(plan.total)} are needed and {_size(available)} are free: {_size(short)} too little."
+    else:
+        reason = f"Nothing is left for a KV cache: weights, activations and overhead take {_size(plan.total)}."
+    suggestions = [] if fits and longest == demand.max_model_len else _suggestions(shape, demand, available)
+    return Fit(
+        weights=plan.weights,
+        kv_cache=plan.kv_cache,
+        activations=plan.activations,
+        overhead=plan.overhead,
+        available=available,
+        fits=fits,
+        kv_tokens=plan.kv_tokens,
+        reason=reason,
+        suggestions=suggestions,
+    )
+
+
+def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> list[str]:
+    """Single changes that would make it fit, with numbers; each one is tried before it is named."""
+    found = []
+    smaller = {"cpu": "int8", "cuda": "bfloat16"}[demand.device]
+    if demand.dtype != smaller and _fits(shape, replace(demand, dtype=smaller), available):
+        saved = memory.weight_bytes(shape, demand.dtype) - memory.weight_bytes(shape, smaller)
+        found.append(f"Set dtype to {smaller}: the weights take {_size(saved)} less.")
+    bare = memory.plan(shape, replace(demand, kv_cache_bytes=1), available)  # holds no block
+    per_token = memory.kv_bytes_per_token(shape, demand.dtype)
+    room = (available - bare.total) // (per_token * demand.block_size) * demand.block_size - demand.block_size
+    if room >= demand.max_model_len:
+        kv_bytes = (room + demand.block_size) * per_token
+        found.append(f"Set kv_cache_bytes to {kv_bytes} ({_size(kv_bytes)}): that holds {room:,} tokens.")
+    elif room >= 2 * demand.block_size:
+        found.append(
+            f"Set max_model_len to {room} and kv_cache_bytes to {(room + demand.block_size) * per_token}: that fits."
+        )
+    if not found:
+        need = memory.plan(shape, replace(demand, dtype=smaller), available).total
+        found.append(f"Choose a node with {_size(need)} free (in {smaller}), or a smaller model.")
+    return found
+
+
+def _fits(shape: ModelShape, demand: memory.Demand, available: int) -> bool:
+    plan = memory.plan(shape, demand, available)
+    return plan.total <= available and plan.kv_tokens >= demand.max_model_len
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
