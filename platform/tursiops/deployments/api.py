@@ -13,6 +13,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tursiops.core import registry
+from tursiops.core import selectors as core
+from tursiops.core.api import EventPageSerializer
 from tursiops.core.permissions import Action, RestrictedQuerySet
 from tursiops.core.views import TeamViewSet
 from tursiops.deployments import logs, selectors, services
@@ -111,6 +113,20 @@ class DeploymentViewSet(TeamViewSet):
         deployment = self.get_object()
         rows = selectors.revisions(deployment)
         return Response([revision_row(row, deployment.current_id) for row in rows])
+
+    @extend_schema(
+        operation_id="deployments_events", parameters=[s.EventsQuerySerializer], responses=EventPageSerializer
+    )
+    @action(detail=True, pagination_class=None)
+    def events(self, request: Request, pk: str) -> Response:
+        deployment = self.get_object()
+        query = s.EventsQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        chosen = dict(query.validated_data)
+        last = core.last_event_id(self.team)  # before the rows: an event in between is then followed, not missed
+        read = core.events_after if "after" in chosen else core.latest_events
+        rows = read(user=request.user, team=self.team, subject_type="deployment", subject_id=deployment.pk, **chosen)
+        return Response({"events": [core.event_row(row) for row in rows], "last_event_id": last})
 
     def _input(self, serializer_class: Any) -> dict[str, Any]:
         serializer = serializer_class(data=self.request.data, context=self.get_serializer_context())

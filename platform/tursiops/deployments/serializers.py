@@ -163,6 +163,13 @@ class InstanceLogQuerySerializer(serializers.Serializer[Any]):
     )
 
 
+class EventsQuerySerializer(serializers.Serializer[Any]):
+    after = serializers.IntegerField(
+        min_value=0, required=False, help_text="Events above this id, oldest first; without it: the newest ones"
+    )
+    limit = serializers.IntegerField(min_value=1, max_value=500, default=100)
+
+
 class EngineSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment] # a field of that name, not the serializer's own
