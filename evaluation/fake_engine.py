@@ -108,7 +108,7 @@ class FakeEngine:
             if body.get("stream"):
                 return await self._stream(request, body)
             return await self._whole(request, body)
-        except (asyncio.CancelledError, ConnectionError):
+        except (asyncio.CancelledError, ConnectionResetError):
             self.closed_at.append(time.perf_counter())
             raise
         finally:

@@ -89,9 +89,9 @@ class Upstream:
                     opened = await self._attempt(exchange, instance, stack)
                     break
                 except Failure as failure:
-                    exchange.engine_s += time.perf_counter() - began
                     await stack.aclose()
                     await self._before_retry(exchange, instance, failure, tried)
+                    exchange.engine_s += time.perf_counter() - began
             exchange.engine_s += time.perf_counter() - began
             self._loads.succeeded(instance.id)
             yield opened

@@ -1,3 +1,8 @@
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tursiops.playground import api
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("playground/stream", api.stream, name="playground-stream"),
+    path("playground/stop", api.stop, name="playground-stop"),
+]

@@ -1,3 +1,5 @@
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tursiops.usage.api import UsageView
+
+urlpatterns: list[URLPattern | URLResolver] = [path("usage", UsageView.as_view(), name="usage")]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from .conftest import OTHER_TEAM, instance, route, until
+from tests.gateway_bench import OTHER_TEAM, instance, route, until
 
 
 def events(raw: bytes) -> list[str]:
@@ -205,7 +205,7 @@ async def test_case_37_error_after_bytes_is_an_error_event(bench, engines):
     await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
     for broken in ({"cut_at": 5}, {"silent_end_at": 5}, {"error_at": 5}):
         for engine in engines:
-            engine.behaviour = type(engine.behaviour)(**broken)
+            engine.behaviour = type(engine.behaviour)(interval=0.01, **broken)
         response, raw = await bench.stream()
         assert response.status == 200
         assert len(text_of(raw).split()) == 5, broken

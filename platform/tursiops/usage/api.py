@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tursiops.usage import selectors
+
+
+class UsageQuerySerializer(serializers.Serializer[Any]):
+    since = serializers.DateTimeField(required=False, help_text="First moment counted, ISO 8601")
+    until = serializers.DateTimeField(required=False, help_text="First moment not counted, ISO 8601")
+    group = serializers.ChoiceField(choices=selectors.GROUPS, default="day")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if "since" in attrs and "until" in attrs and attrs["since"] > attrs["until"]:
+            raise serializers.ValidationError({"until": "This is before `since`."})
+        return attrs
+
+
+class UsageTotalsSerializer(serializers.Serializer[Any]):
+    requests = serializers.IntegerField()
+    errors = serializers.IntegerField(  # type: ignore[assignment] # the contract's name; read only
+        help_text="Status 400 and above; clients that left are not errors"
+    )
+    prompt_tokens = serializers.IntegerField()
+    cached_tokens = serializers.IntegerField(help_text="Part of prompt_tokens that the prefix cache held")
+    completion_tokens = serializers.IntegerField()
+
+
+class UsageRowSerializer(UsageTotalsSerializer):
+    group = serializers.CharField(help_text="Id of key, user or deployment, or the day")
+    label = serializers.CharField()  # type: ignore[assignment] # the contract's name
+
+
+class UsageSerializer(serializers.Serializer[Any]):
+    rows = UsageRowSerializer(many=True)
+    totals = UsageTotalsSerializer()
+
+
+class UsageView(APIView):
+    @extend_schema(operation_id="usage_retrieve", parameters=[UsageQuerySerializer], responses=UsageSerializer)
+    def get(self, request: Request) -> Response:
+        """Requests and tokens of the current team."""
+        query = UsageQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        team = request.team  # type: ignore[attr-defined] # set by middleware or key
+        return Response(UsageSerializer(selectors.sums(user=request.user, team=team, **query.validated_data)).data)
