@@ -1,0 +1,23 @@
+import { QueryClientProvider } from '@tanstack/react-query'
+import { App as AntApp, ConfigProvider } from 'antd'
+import enUS from 'antd/locale/en_US'
+import zhCN from 'antd/locale/zh_CN'
+import { RouterProvider } from 'react-router'
+import { queryClient } from '@/api/queryClient'
+import { useDark, usePreferences } from './preferences'
+import { router } from './routes'
+import { themeConfig } from './theme'
+
+export function App() {
+  const { language } = usePreferences()
+  const dark = useDark()
+  return (
+    <ConfigProvider theme={themeConfig(dark)} locale={language === 'zh' ? zhCN : enUS}>
+      <AntApp className="app" data-theme={dark ? 'dark' : 'light'} message={{ maxCount: 3 }}>
+        <QueryClientProvider client={queryClient}>
+          <RouterProvider router={router} />
+        </QueryClientProvider>
+      </AntApp>
+    </ConfigProvider>
+  )
+}

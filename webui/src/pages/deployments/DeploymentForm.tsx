@@ -1,0 +1,99 @@
+import { Skeleton } from 'antd'
+import { useNavigate, useParams, useSearchParams } from 'react-router'
+import { useCreateDeployment, useDeployment, useEditDeployment } from '@/api/deployments'
+import type { Deployment } from '@/api/types'
+import { useText } from '@/i18n'
+import { Loaded, Page } from '@/ui/Page'
+import { useAct } from '@/ui/useAct'
+import { changedFields, fromDeployment, NEW_VALUES, restartingFields, toInput } from './formValues'
+import { RevisionForm } from './RevisionForm'
+
+export function NewDeployment() {
+  const t = useText()
+  const act = useAct()
+  const navigate = useNavigate()
+  const [params] = useSearchParams()
+  const create = useCreateDeployment()
+  return (
+    <Page title={t.deployments.form.newTitle} parent={{ title: t.deployments.title, to: '/deployments' }}>
+      <RevisionForm
+        initial={{ ...NEW_VALUES, version: params.get('version') ?? undefined }}
+        error={create.error}
+        pending={create.isPending}
+        submitText={() => t.deployments.form.submit}
+        onSubmit={(values) =>
+          create.mutate(toInput(values), {
+            onSuccess: (deployment) => {
+              act.done(t.deployments.form.created(deployment.name))
+              navigate(`/deployments/${deployment.id}`)
+            },
+          })
+        }
+      />
+    </Page>
+  )
+}
+
+export function EditDeployment() {
+  const t = useText()
+  const { id = '' } = useParams()
+  const deployment = useDeployment(id)
+  const name = deployment.data?.name ?? ''
+  return (
+    <Page
+      title={t.deployments.form.editTitle(name)}
+      parent={{ title: name || t.deployments.title, to: `/deployments/${id}` }}
+    >
+      <Loaded query={deployment}>
+        {(data) => (data.revision === null ? <Skeleton /> : <Edit deployment={data} />)}
+      </Loaded>
+    </Page>
+  )
+}
+
+function Edit({ deployment }: { deployment: Deployment }) {
+  const t = useText()
+  const act = useAct()
+  const navigate = useNavigate()
+  const edit = useEditDeployment(deployment.id)
+  const initial = fromDeployment(deployment)
+  const names = (fields: string[]) => fields.map((field) => t.deployments.fields[field] ?? field).join(', ')
+  const running = deployment.instances.filter((instance) => instance.desired === 'running').length
+  return (
+    <RevisionForm
+      initial={initial}
+      edits={deployment}
+      error={edit.error}
+      pending={edit.isPending}
+      effect={(values) => {
+        const changed = changedFields(initial, values)
+        if (changed.length === 0) return t.deployments.form.unchanged
+        const restarting = restartingFields(changed)
+        return restarting.length > 0
+          ? t.deployments.form.restarts(names(restarting), running)
+          : t.deployments.form.noRestart
+      }}
+      submitText={(values) =>
+        restartingFields(changedFields(initial, values)).length > 0
+          ? t.deployments.form.save
+          : t.deployments.form.savePlain
+      }
+      onSubmit={(values) => {
+        const changed = new Set(changedFields(initial, values))
+        const body = Object.fromEntries(
+          Object.entries(toInput(values)).filter(([field]) => changed.has(field)),
+        )
+        edit.mutate(body, {
+          onSuccess: ({ restarts }) => {
+            act.done(
+              restarts && restarts.length > 0
+                ? t.deployments.form.savedRestarts(names(restarts))
+                : t.deployments.form.saved,
+            )
+            navigate(`/deployments/${deployment.id}`)
+          },
+        })
+      }}
+    />
+  )
+}

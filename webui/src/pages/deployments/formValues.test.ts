@@ -1,0 +1,25 @@
+import { describe, expect, it } from 'vitest'
+import { changedFields, NEW_VALUES, restartingFields, toEstimate, toInput } from './formValues'
+
+const values = { ...NEW_VALUES, name: 'demo', version: 'v1', kv_cache_mib: 64 }
+
+describe('deployment form', () => {
+  it('sends bytes and a replica count per role', () => {
+    const input = toInput({ ...values, options: { strict: true, note: '', seed: undefined } })
+    expect(input.kv_cache_bytes).toBe(67_108_864)
+    expect(input.replicas).toEqual({ unified: 1 })
+    expect(input.options).toEqual({ strict: true })
+    expect(input).not.toHaveProperty('kv_cache_mib')
+  })
+
+  it('asks for no estimate before a version is chosen, and without the name', () => {
+    expect(toEstimate(NEW_VALUES)).toBeNull()
+    expect(toEstimate(values)).not.toHaveProperty('name')
+  })
+
+  it('knows which changes restart instances', () => {
+    const changed = changedFields(values, { ...values, replicas: 3, dtype: 'float32', description: 'x' })
+    expect(new Set(changed)).toEqual(new Set(['description', 'dtype', 'replicas']))
+    expect(restartingFields(changed)).toEqual(['dtype'])
+  })
+})

@@ -1,0 +1,98 @@
+import type { EstimateInput } from '@/api/deployments'
+import type { Deployment, DeploymentInput } from '@/api/types'
+
+/** What the form holds: like the API's body, with the KV cache in MiB and one role. */
+export interface FormValues {
+  version?: string
+  name: string
+  description: string
+  replicas: number
+  engine: string
+  device: string
+  dtype: string
+  max_model_len: number
+  max_num_seqs: number
+  kv_cache_mib: number
+  node_name: string
+  gpu_indices: number[]
+  options: Record<string, unknown>
+}
+
+const MIB = 1024 * 1024
+
+export const NEW_VALUES: FormValues = {
+  name: '',
+  description: '',
+  replicas: 1,
+  engine: 'native',
+  device: 'auto',
+  dtype: 'auto',
+  max_model_len: 0,
+  max_num_seqs: 0,
+  kv_cache_mib: 0,
+  node_name: '',
+  gpu_indices: [],
+  options: {},
+}
+
+export function fromDeployment(deployment: Deployment): FormValues {
+  const revision = deployment.revision
+  return {
+    ...NEW_VALUES,
+    name: deployment.name,
+    description: deployment.description,
+    replicas: deployment.replicas.unified ?? 0,
+    ...(revision && {
+      version: revision.version,
+      engine: revision.engine,
+      device: revision.device,
+      dtype: revision.dtype,
+      max_model_len: revision.max_model_len,
+      max_num_seqs: revision.max_num_seqs,
+      kv_cache_mib: Math.round(revision.kv_cache_bytes / MIB),
+      node_name: revision.node_name,
+      gpu_indices: revision.gpu_indices,
+      options: revision.options,
+    }),
+  }
+}
+
+/** Options left empty are the engine's own choice and are not sent. */
+function filled(options: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(options).filter(([, value]) => value !== undefined && value !== null && value !== ''),
+  )
+}
+
+export function toInput({ replicas, kv_cache_mib, version = '', ...rest }: FormValues): DeploymentInput {
+  return {
+    ...rest,
+    version,
+    replicas: { unified: replicas },
+    max_model_len: rest.max_model_len ?? 0,
+    max_num_seqs: rest.max_num_seqs ?? 0,
+    kv_cache_bytes: (kv_cache_mib ?? 0) * MIB,
+    options: filled(rest.options ?? {}),
+  }
+}
+
+/** What the memory estimate depends on; null before a version is chosen. */
+export function toEstimate(values: FormValues): EstimateInput | null {
+  if (!values.version) return null
+  const { name: _name, description: _description, ...input } = toInput(values)
+  return input
+}
+
+/** API names of the fields that differ. */
+export function changedFields(before: FormValues, after: FormValues): string[] {
+  const [old, next] = [toInput(before), toInput(after)]
+  return (Object.keys(next) as (keyof DeploymentInput)[]).filter(
+    (field) => JSON.stringify(old[field]) !== JSON.stringify(next[field]),
+  )
+}
+
+const WITHOUT_RESTART = new Set(['description', 'replicas'])
+
+export function restartingFields(changed: string[]): string[] {
+  return changed.filter((field) => !WITHOUT_RESTART.has(field))
+}

@@ -1,0 +1,97 @@
+import { Button, Popconfirm, Progress, Space, Table } from 'antd'
+import type { ColumnsType } from 'antd/es/table'
+import { useSearchParams } from 'react-router'
+import { useRestartInstance } from '@/api/deployments'
+import { useMayChange } from '@/api/session'
+import type { Deployment, Instance } from '@/api/types'
+import { useText } from '@/i18n'
+import { Status } from '@/ui/Status'
+import { Time } from '@/ui/Time'
+import { percent } from '@/ui/units'
+import { useAct } from '@/ui/useAct'
+import { instanceName } from '../effective'
+import { InstanceFacts } from './InstanceFacts'
+
+export function InstancesTab({ deployment }: { deployment: Deployment }) {
+  const t = useText()
+  const columns: ColumnsType<Instance> = [
+    {
+      title: t.deployments.detail.instance,
+      render: (_, instance) => <strong>{instanceName(instance)}</strong>,
+    },
+    { title: t.common.state, render: (_, instance) => <StateCell instance={instance} /> },
+    { title: t.deployments.detail.node, render: (_, instance) => instance.node ?? '–' },
+    {
+      title: t.deployments.dtype,
+      render: (_, { facts }) => (typeof facts.dtype === 'string' ? facts.dtype : '–'),
+    },
+    { title: t.deployments.detail.revision, dataIndex: 'revision_number', align: 'right' },
+    { title: t.deployments.detail.restarts, dataIndex: 'restarts', align: 'right' },
+    {
+      title: t.deployments.detail.since,
+      render: (_, instance) => <Time at={instance.ready_at} absent="–" />,
+    },
+    { title: t.common.actions, render: (_, instance) => <InstanceActions instance={instance} /> },
+  ]
+  return (
+    <Table
+      rowKey="id"
+      columns={columns}
+      dataSource={deployment.instances}
+      pagination={false}
+      scroll={{ x: 'max-content' }}
+      locale={{ emptyText: t.deployments.detail.noInstances }}
+      expandable={{ expandedRowRender: (instance) => <InstanceFacts instance={instance} /> }}
+    />
+  )
+}
+
+function StateCell({ instance }: { instance: Instance }) {
+  const t = useText()
+  const loading = instance.state === 'starting' && instance.progress > 0
+  return (
+    <div className="cell-text">
+      <Status state={instance.state} />
+      <div className="muted small">{instance.reason}</div>
+      {loading && (
+        <Progress
+          size="small"
+          percent={percent(instance.progress)}
+          aria-label={t.deployments.detail.starting(percent(instance.progress))}
+        />
+      )}
+      {instance.next_start_at && (
+        <div className="muted small">
+          {t.deployments.detail.nextStart}: <Time at={instance.next_start_at} />
+        </div>
+      )}
+    </div>
+  )
+}
+
+function InstanceActions({ instance }: { instance: Instance }) {
+  const t = useText()
+  const act = useAct()
+  const mayChange = useMayChange()
+  const restart = useRestartInstance()
+  const [, setParams] = useSearchParams()
+  const name = instanceName(instance)
+  return (
+    <Space>
+      <Button size="small" onClick={() => setParams({ tab: 'logs', instance: instance.id })}>
+        {t.deployments.detail.viewLog}
+      </Button>
+      <Popconfirm
+        title={`${t.deployments.detail.restart}: ${name}`}
+        description={<div className="confirm-text">{t.deployments.detail.restartEffect(name)}</div>}
+        okText={t.deployments.detail.restart}
+        cancelText={t.common.cancel}
+        onConfirm={() => restart.mutate(instance.id, { onError: act.failed })}
+      >
+        <Button size="small" disabled={!mayChange} loading={restart.isPending}>
+          {t.deployments.detail.restart}
+        </Button>
+      </Popconfirm>
+    </Space>
+  )
+}

@@ -1,0 +1,31 @@
+import { expect, it } from 'vitest'
+import type { LineageEdge } from '@/api/types'
+import { placeLineage } from './lineageLayout'
+
+const edge = (parent: string, child: string): LineageEdge => ({
+  id: `${parent}-${child}`,
+  kind: 'quantized_from',
+  parent,
+  child,
+  job: null,
+  changes: {},
+})
+const node = (version: string) => ({ version, label: version })
+
+it('puts a version right of everything it was made from', () => {
+  const placed = placeLineage({
+    nodes: [node('base'), node('int8'), node('student'), node('both')],
+    edges: [edge('base', 'int8'), edge('base', 'student'), edge('student', 'both'), edge('base', 'both')],
+  })
+  expect(placed.map(({ version, column, row }) => [version, column, row])).toEqual([
+    ['base', 0, 0],
+    ['int8', 1, 0],
+    ['student', 1, 1],
+    ['both', 2, 0],
+  ])
+})
+
+it('ends on a cycle instead of looping', () => {
+  const placed = placeLineage({ nodes: [node('a'), node('b')], edges: [edge('a', 'b'), edge('b', 'a')] })
+  expect(new Set(placed.map((one) => one.version))).toEqual(new Set(['a', 'b']))
+})

@@ -1,0 +1,34 @@
+import type { Lineage } from '@/api/types'
+
+export interface Placed {
+  version: string
+  label: string
+  /** 0 for versions made from nothing here; else one more than the deepest parent. */
+  column: number
+  row: number
+}
+
+/** Columns by the longest path from an origin, rows in order of appearance. A cycle, which no job makes, ends at its first node. */
+export function placeLineage({ nodes, edges }: Lineage): Placed[] {
+  const parents = new Map<string, string[]>()
+  for (const edge of edges) parents.set(edge.child, [...(parents.get(edge.child) ?? []), edge.parent])
+  const depths = new Map<string, number>()
+  const depth = (version: string, path: ReadonlySet<string>): number => {
+    const known = depths.get(version)
+    if (known !== undefined) return known
+    const before = (parents.get(version) ?? []).filter((parent) => !path.has(parent))
+    const found =
+      before.length === 0
+        ? 0
+        : 1 + Math.max(...before.map((parent) => depth(parent, new Set([...path, version]))))
+    depths.set(version, found)
+    return found
+  }
+  const rows = new Map<number, number>()
+  return nodes.map(({ version, label }) => {
+    const column = depth(version, new Set())
+    const row = rows.get(column) ?? 0
+    rows.set(column, row + 1)
+    return { version, label, column, row }
+  })
+}

@@ -1,0 +1,85 @@
+import { ClusterOutlined } from '@ant-design/icons'
+import { Table } from 'antd'
+import type { ColumnsType } from 'antd/es/table'
+import { Link } from 'react-router'
+import { useNodes } from '@/api/operations'
+import type { Node } from '@/api/types'
+import { useText } from '@/i18n'
+import { CodeBlock } from '@/ui/Copy'
+import { EmptyState } from '@/ui/EmptyState'
+import { Loaded, Page } from '@/ui/Page'
+import { Status } from '@/ui/Status'
+import { formatBytes, formatSeconds } from '@/ui/units'
+import { GpuBars, MemoryBar } from './bars'
+import { NodeActions } from './NodeActions'
+
+const JOIN = 'python3 manage.py node'
+
+export function NodeList() {
+  const t = useText()
+  const nodes = useNodes()
+  return (
+    <Page title={t.nodes.title} lead={t.nodes.lead}>
+      <Loaded query={nodes}>
+        {(page) =>
+          page.results.length === 0 ? (
+            <EmptyState
+              icon={<ClusterOutlined />}
+              title={t.nodes.emptyTitle}
+              text={t.nodes.emptyText}
+              action={<CodeBlock code={JOIN} name={JOIN} />}
+            />
+          ) : (
+            <NodeTable nodes={page.results} />
+          )
+        }
+      </Loaded>
+    </Page>
+  )
+}
+
+export function HeartbeatAge({ node }: { node: Node }) {
+  const t = useText()
+  if (node.heartbeat_age_s === null) return <span className="muted">{t.common.never}</span>
+  return <span>{t.nodes.ago(formatSeconds(node.heartbeat_age_s))}</span>
+}
+
+function NodeTable({ nodes }: { nodes: Node[] }) {
+  const t = useText()
+  const columns: ColumnsType<Node> = [
+    {
+      title: t.common.name,
+      render: (_, node) => (
+        <>
+          <Link to={`/nodes/${node.id}`}>{node.name}</Link>
+          <div className="muted small">{`${node.backend} · ${node.address}`}</div>
+        </>
+      ),
+    },
+    {
+      title: t.common.state,
+      render: (_, node) => (
+        <>
+          <Status state={node.state} />
+          <div className="muted small cell-text">{node.reason}</div>
+        </>
+      ),
+    },
+    { title: t.nodes.heartbeat, render: (_, node) => <HeartbeatAge node={node} /> },
+    { title: t.nodes.cpus, dataIndex: 'cpu_count', align: 'right' },
+    { title: t.nodes.memory, width: 300, render: (_, node) => <MemoryBar node={node} /> },
+    { title: t.nodes.gpus, width: 300, render: (_, node) => <GpuBars gpus={node.gpus} /> },
+    { title: t.nodes.disk, render: (_, node) => formatBytes(node.disk_free) },
+    { title: t.nodes.instances, align: 'right', render: (_, node) => node.instances.length },
+    { title: t.common.actions, render: (_, node) => <NodeActions node={node} /> },
+  ]
+  return (
+    <Table
+      rowKey="id"
+      columns={columns}
+      dataSource={nodes}
+      pagination={false}
+      scroll={{ x: 'max-content' }}
+    />
+  )
+}

@@ -1,0 +1,59 @@
+import { StopOutlined } from '@ant-design/icons'
+import { Alert, Button, Spin } from 'antd'
+import { lazy, memo, Suspense } from 'react'
+import { useText } from '@/i18n'
+import { CopyButton } from '@/ui/Copy'
+import { AnswerFigures } from './AnswerFigures'
+import { conversation } from './conversation'
+import { type Answer, isOpen } from './frames'
+
+const Markdown = lazy(async () => ({ default: (await import('./Markdown')).Markdown }))
+
+export const AnswerView = memo(function AnswerView({ answer }: { answer: Answer }) {
+  const t = useText()
+  const open = isOpen(answer)
+  return (
+    <article className="answer" aria-label={answer.model} aria-busy={open} data-state={answer.state}>
+      <Suspense fallback={<p className="plain">{answer.text}</p>}>
+        <Markdown text={answer.text} />
+      </Suspense>
+      {answer.state === 'waiting' && (
+        <p className="muted">
+          <Spin size="small" /> {t.playground.waiting}
+        </p>
+      )}
+      {open && answer.resuming && <p className="muted small">{t.playground.resuming}</p>}
+      {answer.error && <AnswerError error={answer.error} />}
+      {answer.finishReason === 'length' && <p className="muted small">{t.playground.cutByLength}</p>}
+      <div className="answer-foot">
+        {open ? (
+          <Button size="small" icon={<StopOutlined />} onClick={() => conversation.stop(answer)}>
+            {t.playground.stop}
+          </Button>
+        ) : (
+          <>
+            {answer.state === 'stopped' && <span className="muted small">{t.playground.stopped}</span>}
+            <AnswerFigures answer={answer} />
+            {answer.text && <CopyButton text={answer.text} name={t.playground.copyAnswer} />}
+          </>
+        )}
+      </div>
+      {/* Readers hear that an answer is there, not each of its pieces. */}
+      <span className="visually-hidden" aria-live="polite">
+        {answer.state === 'done' && t.playground.answerDone(answer.model)}
+        {answer.state === 'error' && t.playground.answerFailed(answer.model)}
+      </span>
+    </article>
+  )
+})
+
+function AnswerError({ error }: { error: NonNullable<Answer['error']> }) {
+  const t = useText()
+  const known: Record<string, { message: string; hint: string }> = {
+    network: { message: t.errors.network, hint: t.errors.networkHint },
+    expired: { message: t.playground.expired, hint: t.playground.expiredHint },
+    unknown_chat: { message: t.playground.expired, hint: t.playground.expiredHint },
+  }
+  const { message, hint } = known[error.code] ?? error
+  return <Alert type="error" showIcon role="alert" title={message} description={hint || undefined} />
+}

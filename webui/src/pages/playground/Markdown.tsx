@@ -1,0 +1,29 @@
+import type { ComponentProps } from 'react'
+import ReactMarkdown from 'react-markdown'
+import remarkGfm from 'remark-gfm'
+
+// A model's words are not trusted: react-markdown makes elements, never raw HTML, and drops javascript: addresses.
+// Pictures would tell their server who reads; they are shown as links.
+const COMPONENTS: ComponentProps<typeof ReactMarkdown>['components'] = {
+  a: ({ href, children }) => (
+    <a href={href} target="_blank" rel="noreferrer noopener nofollow">
+      {children}
+    </a>
+  ),
+  img: ({ src, alt }) => (
+    <a href={typeof src === 'string' ? src : undefined} target="_blank" rel="noreferrer noopener nofollow">
+      {alt || String(src)}
+    </a>
+  ),
+}
+const PLUGINS = [remarkGfm]
+
+export function Markdown({ text }: { text: string }) {
+  return (
+    <div className="markdown">
+      <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS}>
+        {text}
+      </ReactMarkdown>
+    </div>
+  )
+}

@@ -1,0 +1,101 @@
+import { CommentOutlined } from '@ant-design/icons'
+import { Button } from 'antd'
+import { useState } from 'react'
+import { Link, useSearchParams } from 'react-router'
+import { useDeployments } from '@/api/deployments'
+import type { Deployment } from '@/api/types'
+import { useText } from '@/i18n'
+import { EmptyState } from '@/ui/EmptyState'
+import { Loaded, Page } from '@/ui/Page'
+import { CodeDrawer } from './CodeDrawer'
+import { Composer } from './Composer'
+import { conversation, useConversation } from './conversation'
+import { LaneBar } from './LaneBar'
+import { ParametersDrawer } from './ParametersDrawer'
+import { Turns } from './Turns'
+import './playground.css'
+
+export function Playground() {
+  const t = useText()
+  const deployments = useDeployments()
+  return (
+    <Loaded query={deployments}>
+      {({ results }) =>
+        results.length === 0 ? (
+          <Page title={t.playground.title}>
+            <EmptyState
+              icon={<CommentOutlined />}
+              title={t.playground.emptyTitle}
+              text={t.playground.emptyText}
+              action={
+                <Link to="/deployments/new">
+                  <Button type="primary">{t.deployments.create}</Button>
+                </Link>
+              }
+            />
+          </Page>
+        ) : (
+          <Chat deployments={results} />
+        )
+      }
+    </Loaded>
+  )
+}
+
+function serves(deployment: Deployment | undefined): boolean {
+  return deployment?.state === 'ready' || deployment?.state === 'degraded'
+}
+
+/** The deployments that are compared stand in the address, in order: `?model=a&model=b`. */
+function useLanes(deployments: Deployment[]): [string[], (lanes: string[]) => void] {
+  const [params, setParams] = useSearchParams()
+  const asked = [...new Set(params.getAll('model'))].slice(0, 4)
+  const fallback = deployments.find(serves) ?? deployments[0]
+  const lanes = asked.length > 0 ? asked : fallback ? [fallback.name] : []
+  return [
+    lanes,
+    (next) =>
+      setParams(
+        next.map((name): [string, string] => ['model', name]),
+        { replace: true },
+      ),
+  ]
+}
+
+function Chat({ deployments }: { deployments: Deployment[] }) {
+  const t = useText()
+  const [lanes, setLanes] = useLanes(deployments)
+  const { turns, parameters, overHttp } = useConversation()
+  const [drawer, setDrawer] = useState<'parameters' | 'code' | null>(null)
+  const ready = lanes.filter((lane) => serves(deployments.find(({ name }) => name === lane)))
+  return (
+    <div className="chat">
+      <title>{`${t.playground.title} · Tursiops`}</title>
+      <div className="chat-head">
+        <h1>{t.playground.title}</h1>
+        <span className="grow" />
+        {overHttp && <span className="muted small">{t.playground.transportSse}</span>}
+        <Button onClick={() => setDrawer('parameters')}>{t.playground.parameters}</Button>
+        <Button onClick={() => setDrawer('code')}>{t.playground.code}</Button>
+        <Button onClick={() => conversation.clear()} disabled={turns.length === 0}>
+          {t.playground.clear}
+        </Button>
+      </div>
+      <LaneBar lanes={lanes} deployments={deployments} onLanes={setLanes} />
+      <Turns turns={turns} lanes={lanes} onSuggestion={(prompt) => conversation.ask(prompt, ready)} />
+      <Composer models={ready} turns={turns} />
+      <ParametersDrawer
+        open={drawer === 'parameters'}
+        parameters={parameters}
+        onClose={() => setDrawer(null)}
+      />
+      <CodeDrawer
+        open={drawer === 'code'}
+        models={lanes}
+        turns={turns}
+        parameters={parameters}
+        onClose={() => setDrawer(null)}
+      />
+    </div>
+  )
+}

@@ -1,0 +1,45 @@
+import { Table } from 'antd'
+import type { Usage, UsageNumbers, UsageRow } from '@/api/types'
+import { useLocale, useText } from '@/i18n'
+import { formatCount } from '@/ui/units'
+
+export function UsageTable({ usage, groupName }: { usage: Usage; groupName: string }) {
+  const t = useText()
+  const locale = useLocale()
+  const columns: { key: keyof UsageNumbers; title: string }[] = [
+    { key: 'requests', title: t.usage.requests },
+    { key: 'errors', title: t.usage.errors },
+    { key: 'prompt_tokens', title: t.usage.prompt },
+    { key: 'cached_tokens', title: t.usage.cached },
+    { key: 'completion_tokens', title: t.usage.completion },
+  ]
+  return (
+    <Table<UsageRow>
+      rowKey={(row) => row.group ?? ''}
+      dataSource={usage.rows}
+      pagination={false}
+      scroll={{ x: 'max-content' }}
+      columns={[
+        { title: groupName, render: (_, row) => row.label || t.usage.noLabel },
+        ...columns.map(({ key, title }) => ({
+          title,
+          align: 'right' as const,
+          sorter: (a: UsageRow, b: UsageRow) => a[key] - b[key],
+          render: (_: unknown, row: UsageRow) => formatCount(row[key], locale),
+        })),
+      ]}
+      summary={() => (
+        <Table.Summary.Row>
+          <Table.Summary.Cell index={0}>
+            <strong>{t.usage.total}</strong>
+          </Table.Summary.Cell>
+          {columns.map(({ key }, index) => (
+            <Table.Summary.Cell key={key} index={index + 1} align="right">
+              <strong>{formatCount(usage.totals[key], locale)}</strong>
+            </Table.Summary.Cell>
+          ))}
+        </Table.Summary.Row>
+      )}
+    />
+  )
+}
