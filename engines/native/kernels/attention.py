@@ -17,6 +17,8 @@ import triton.language as tl
 from engines.native.kernels import INTERPRETED
 from engines.native.kernels.attention_plan import Launch, Workspace
 
+LOG2_E = 1.4426950408889634
+
 
 @triton.jit
 def _find_row(cu_query, n_rows, block, BLOCK_Q: tl.constexpr):
@@ -44,7 +46,7 @@ def _fold(top, total, acc, s, v):
 
 @triton.jit
 def _keys(
-    q, q_pos, top, total, acc, k_cache, v_cache, table, n_heads, head, first, end, scale,
+    q, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, end, scale,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr, MASKED: tl.constexpr, INTERP: tl.constexpr,
 ):  # fmt: skip
@@ -55,7 +57,7 @@ def _keys(
     for start in range(first, end, BLOCK_N):
         k_pos = start + n
         inside = k_pos < end
-        place = ((page.to(tl.int64) * n_heads + head) * PAGE + k_pos % PAGE) * HEAD_DIM
+        place = page.to(tl.int64) * block_stride + k_pos % PAGE * HEAD_DIM
         offset = place[:, None] + d[None, :]
         # Pages are read one tile ahead: a chain table → key in one iteration would halve the depth of the pipeline.
         page = tl.load(table + (k_pos + BLOCK_N) // PAGE, mask=k_pos + BLOCK_N < end, other=0)
@@ -105,10 +107,14 @@ def _merge(
     return total, acc
 
 
-@triton.jit(do_not_specialize=["n_rows", "split_tokens", "max_splits"])
+@triton.jit(
+    # Lengths and offsets that change from step to step must not compile another kernel in the middle of serving.
+    do_not_specialize=["n_rows", "table_stride", "split_tokens", "max_splits"],
+    do_not_specialize_on_alignment=["cu_query", "seq_lens", "tables"],
+)
 def paged_attention_kernel(
     q, k_cache, v_cache, out, cu_query, seq_lens, tables, partial, stats, arrived,
-    n_rows, table_stride, scale, split_tokens, max_splits,
+    n_rows, table_stride, block_stride, head_stride, scale, split_tokens, max_splits,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, INTERP: tl.constexpr,
@@ -154,15 +160,17 @@ def paged_attention_kernel(
     total = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     table = tables + row.to(tl.int64) * table_stride
+    k_cache += head.to(tl.int64) * head_stride
+    v_cache += head.to(tl.int64) * head_stride
     whole = first
     if WINDOW == 0 and not ONE_BLOCK:  # a decode's single masked tile is not worth a second loop
         whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
         top, total, acc = _keys(
-            query, q_pos, top, total, acc, k_cache, v_cache, table, n_heads, head, first, whole, scale,
+            query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, whole, scale,
             HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, INTERP,
         )  # fmt: skip
     top, total, acc = _keys(
-        query, q_pos, top, total, acc, k_cache, v_cache, table, n_heads, head, whole, end, scale,
+        query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, whole, end, scale,
         HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, INTERP,
     )  # fmt: skip
 
@@ -190,8 +198,9 @@ def paged_attention(
     seq_lens: torch.Tensor, block_tables: torch.Tensor, *, scale: float, window: int, launch: Launch,
     workspace: Workspace,
 ) -> None:  # fmt: skip
-    """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d], all contiguous.
+    """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d].
 
+    q and out are contiguous; the pools have equal strides, and contiguous pages [s, d].
     cu_query int32 [n + 1], seq_lens int32 [n], block_tables int32 [n, width] with unit stride in a row. Tokens past
     cu_query[n] are left as they are.
     """
@@ -203,7 +212,8 @@ def paged_attention(
     paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
         q, k_cache, v_cache, out, cu_query, seq_lens, block_tables,
         workspace.partial, workspace.stats, workspace.arrived,
-        seq_lens.numel(), block_tables.stride(0), scale * 1.4426950408889634, launch.split_tokens, launch.splits,
+        seq_lens.numel(), block_tables.stride(0), k_cache.stride(0), k_cache.stride(1),
+        scale * LOG2_E, launch.split_tokens, launch.splits,
         GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n,
         WINDOW=window, ONE_BLOCK=launch.one_block, INTERP=INTERPRETED,

@@ -68,9 +68,9 @@ def _rotated(x, y, i, norm, cos_sin, position, eps, HEAD_DIM: tl.constexpr):
     return x * cos - y * sin, y * cos + x * sin
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def rope_and_cache_kernel(
-    qkv, cos_sin, positions, slots, q_norm, k_norm, q_out, k_cache, v_cache, eps,
+    qkv, cos_sin, positions, slots, q_norm, k_norm, q_out, k_cache, v_cache, block_stride, head_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF_BLOCK: tl.constexpr,
     PAGE: tl.constexpr, HEAD_BLOCK: tl.constexpr, Q_BLOCKS: tl.constexpr, KV_BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -87,10 +87,10 @@ def rope_and_cache_kernel(
         place = head[:, None] * HEAD_DIM + i[None, :]
         x = tl.load(source + place, mask=mask, other=0.0)
         y = tl.load(source + place + HALF, mask=mask, other=0.0)
-        x, y = _rotated(x, y, i, q_norm, cos_sin, tl.load(positions + token), eps, HEAD_DIM)
+        q_x, q_y = _rotated(x, y, i, q_norm, cos_sin, tl.load(positions + token), eps, HEAD_DIM)
         target = q_out + token * HEADS * HEAD_DIM + place
-        tl.store(target, x.to(q_out.dtype.element_ty), mask=mask)
-        tl.store(target + HALF, y.to(q_out.dtype.element_ty), mask=mask)
+        tl.store(target, q_x.to(q_out.dtype.element_ty), mask=mask)
+        tl.store(target + HALF, q_y.to(q_out.dtype.element_ty), mask=mask)
     else:
         slot = tl.load(slots + token)
         is_key = part < Q_BLOCKS + KV_BLOCKS
@@ -99,14 +99,14 @@ def rope_and_cache_kernel(
         source += tl.where(is_key, HEADS, HEADS + KV_HEADS) * HEAD_DIM
         x = tl.load(source + head[:, None] * HEAD_DIM + i[None, :], mask=mask, other=0.0)
         y = tl.load(source + head[:, None] * HEAD_DIM + HALF + i[None, :], mask=mask, other=0.0)
-        place = ((slot // PAGE * KV_HEADS + head) * PAGE + slot % PAGE)[:, None] * HEAD_DIM + i[None, :]
+        cached = (slot // PAGE * block_stride + slot % PAGE * HEAD_DIM + head * head_stride)[:, None] + i[None, :]
         if is_key:
-            x_out, y_out = _rotated(x, y, i, k_norm, cos_sin, tl.load(positions + token), eps, HEAD_DIM)
-            tl.store(k_cache + place, x_out.to(k_cache.dtype.element_ty), mask=mask)
-            tl.store(k_cache + place + HALF, y_out.to(k_cache.dtype.element_ty), mask=mask)
+            k_x, k_y = _rotated(x, y, i, k_norm, cos_sin, tl.load(positions + token), eps, HEAD_DIM)
+            tl.store(k_cache + cached, k_x.to(k_cache.dtype.element_ty), mask=mask)
+            tl.store(k_cache + cached + HALF, k_y.to(k_cache.dtype.element_ty), mask=mask)
         else:
-            tl.store(v_cache + place, x, mask=mask)
-            tl.store(v_cache + place + HALF, y, mask=mask)
+            tl.store(v_cache + cached, x, mask=mask)
+            tl.store(v_cache + cached + HALF, y, mask=mask)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -143,7 +143,8 @@ def rope_and_cache(
 ) -> torch.Tensor:  # fmt: skip
     """qkv [t, (hq + 2 hk) d] contiguous → rotated q [t, hq, d]; k and v go to `slots` of the pools [B, hk, s, d].
 
-    cos_sin [max position, d], any float dtype; positions, slots int64 [t]; norms [d] or None.
+    The pools have equal strides and contiguous pages. cos_sin [max position, d], any float dtype; positions and slots
+    int64 [t]; norms [d] or None.
     """
     kv_heads, page, head_dim = k_cache.shape[1:]
     heads = qkv.shape[1] // head_dim - 2 * kv_heads
@@ -151,7 +152,8 @@ def rope_and_cache(
     head_block = min(ROPE_HEADS, triton.next_power_of_2(heads))
     q_blocks, kv_blocks = triton.cdiv(heads, head_block), triton.cdiv(kv_heads, head_block)
     rope_and_cache_kernel[(qkv.shape[0], q_blocks + 2 * kv_blocks)](
-        qkv, cos_sin, positions, slots, q_norm, k_norm, q, k_cache, v_cache, eps,
+        qkv, cos_sin, positions, slots, q_norm, k_norm, q, k_cache, v_cache,
+        k_cache.stride(0), k_cache.stride(1), eps,
         HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF_BLOCK=triton.next_power_of_2(head_dim // 2),
         PAGE=page, HEAD_BLOCK=head_block, Q_BLOCKS=q_blocks, KV_BLOCKS=kv_blocks, num_warps=2,
     )  # fmt: skip

@@ -1,10 +1,11 @@
 """Drawing tokens on the GPU, without a sort: scores, threshold, Gumbel-max, reduce.
 
-The scores of a row are, in this order: logits + bias; repetition penalty (tokens of prompt and output), frequency and
-presence penalties (output); ÷ temperature. A token may be drawn if its score is at least the threshold, the highest of
+The scores of a row are, in this order: logits; repetition penalty (tokens of prompt and output), frequency and
+presence penalties (output); + bias; −∞ for stop tokens that may not come yet; ÷ temperature. A token may be drawn if
+its score is at least the threshold, the highest of
   top-k   the k-th largest score,
-  top-p   the largest score such that the tokens at or above it hold top_p of the probability left by top-k,
-  min-p   the largest score + log(min_p);
+  min-p   the largest score + log(min_p),
+  top-p   the largest score such that the tokens at or above it hold top_p of the probability that those two leave;
 equal scores stay or fall together. The token is argmax(score + noise), lowest id first, with the noise of
 `engines.native.sample.noise`; at temperature 0 it is the argmax of the penalised logits and no filter applies.
 Its logprob is that of the model: log-softmax of the logits as they came.
@@ -36,7 +37,9 @@ class SamplingTable:
 
     temperature, top_p, min_p, repetition, presence, frequency: float32 [rows]; top_k: int32 [rows], 0 = off;
     seed: int64 [rows]; output_counts: int32 [rows, v], how often each token was drawn; in_prompt: bool [rows, v];
-    bias_ids: int32 and bias_values: float32 [rows, width]; bias_len: int32 [rows], how many of them are set.
+    bias_ids: int32 and bias_values: float32 [rows, width]; bias_len: int32 [rows], how many of them are set;
+    barred_ids: int32 [rows, width], stop tokens that may not be drawn at positions under first_stop, int64 [rows];
+    barred_len: int32 [rows].
     """
 
     temperature: torch.Tensor
@@ -52,6 +55,9 @@ class SamplingTable:
     bias_ids: torch.Tensor
     bias_values: torch.Tensor
     bias_len: torch.Tensor
+    barred_ids: torch.Tensor
+    barred_len: torch.Tensor
+    first_stop: torch.Tensor
 
 
 @triton.jit
@@ -88,11 +94,13 @@ def _draw(score, token, inside, temperature, seed, position, best, best_token, p
     tl.store(best_token + place, tl.min(tl.where(tl.arange(0, score.shape[0]) == index, token, 2147483647), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
 def score_kernel(
     logits, rows, positions, temperatures, repetitions, presences, frequencies, seeds, output_counts, in_prompt,
-    bias_ids, bias_values, bias_lens, scores, raw_max, raw_sum, score_max, best, best_token,
-    SIZE, BIAS_WIDTH, PENALTIES: tl.constexpr, BIAS: tl.constexpr, FILTERED: tl.constexpr, BLOCK: tl.constexpr,
+    bias_ids, bias_values, bias_lens, barred_ids, barred_lens, first_stops,
+    scores, raw_max, raw_sum, score_max, best, best_token,
+    SIZE, BIAS_WIDTH, BARRED_WIDTH,
+    PENALTIES: tl.constexpr, BIAS: tl.constexpr, FILTERED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Grid: (rows to draw for, vocabulary blocks). Without filters the block's candidate is drawn here already."""
     line, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
@@ -104,10 +112,6 @@ def score_kernel(
     place = line * parts + part
     tl.store(raw_max + place, top)
     tl.store(raw_sum + place, tl.sum(tl.exp(score - tl.where(top == float("-inf"), 0.0, top)), 0))
-    if BIAS:
-        for i in range(tl.load(bias_lens + row)):
-            biased = tl.load(bias_ids + row * BIAS_WIDTH + i)
-            score += tl.where(token == biased, tl.load(bias_values + row * BIAS_WIDTH + i), 0.0)
     if PENALTIES:
         count = tl.load(output_counts + row * SIZE + token, mask=inside, other=0)
         seen = (count > 0) | (tl.load(in_prompt + row * SIZE + token, mask=inside, other=0) != 0)
@@ -115,14 +119,21 @@ def score_kernel(
         score = tl.where(seen, tl.where(score > 0, score / repetition, score * repetition), score)
         score -= tl.load(frequencies + row) * count.to(tl.float32)
         score -= tl.load(presences + row) * (count > 0).to(tl.float32)
+    position = tl.load(positions + line)
+    if BIAS:
+        for i in range(tl.load(bias_lens + row)):
+            biased = tl.load(bias_ids + row * BIAS_WIDTH + i)
+            score += tl.where(token == biased, tl.load(bias_values + row * BIAS_WIDTH + i), 0.0)
+        if position < tl.load(first_stops + row):
+            for i in range(tl.load(barred_lens + row)):
+                score = tl.where(token == tl.load(barred_ids + row * BARRED_WIDTH + i), float("-inf"), score)
     temperature = tl.load(temperatures + row)
     score = score / tl.where(temperature > 0, temperature, 1.0) + 0.0  # + 0 turns −0 into 0
     if FILTERED:
         tl.store(scores + line * SIZE + token, score, mask=inside)
         tl.store(score_max + place, tl.max(score, 0))
     else:
-        _draw(score, token, inside, temperature, tl.load(seeds + row), tl.load(positions + line),
-              best, best_token, place)  # fmt: skip
+        _draw(score, token, inside, temperature, tl.load(seeds + row), position, best, best_token, place)  # fmt: skip
 
 
 @triton.jit
@@ -167,7 +178,7 @@ def _search(scores, top, low, high, target, SIZE, MASS: tl.constexpr, BLOCK: tl.
     return low
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows"])
 def threshold_kernel(
     scores, rows, temperatures, top_ks, top_ps, min_ps, score_max, thresholds, SIZE, PARTS,
     PARTS_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
@@ -180,24 +191,24 @@ def threshold_kernel(
     top = tl.max(tl.load(score_max + line * PARTS + part, mask=part < PARTS, other=float("-inf")), 0)
     drawn = (tl.load(temperatures + row) > 0) & (top > float("-inf")) & (top < float("inf"))
     scores += line * SIZE
-    threshold = float("-inf")
     low = tl.full([], -2147483648, tl.int64)
     high = _key(top).to(tl.int64) + 1
     if drawn & (top_k > 0) & (top_k < SIZE):
         low = _search(scores, top, low, high, top_k.to(tl.float32), SIZE, False, BLOCK)
+    if drawn & (min_p > 0):
+        low = tl.maximum(low, _key(top + tl.log(min_p) + 0.0).to(tl.int64))
     if drawn & (top_p < 1):
         pivot = low.to(tl.int32)
         mass, _, _ = _above(scores, top, pivot, pivot, pivot, SIZE, True, BLOCK)
         low = _search(scores, top, low, high, mass * top_p, SIZE, True, BLOCK)
+    threshold = float("-inf")
     if low > -2147483648:
         key = low.to(tl.int32)
         threshold = (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-    if drawn & (min_p > 0):
-        threshold = tl.maximum(threshold, top + tl.log(min_p))
     tl.store(thresholds + line, threshold)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
 def draw_kernel(
     scores, rows, positions, temperatures, seeds, thresholds, best, best_token, SIZE, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -239,7 +250,7 @@ def sample(
     """(tokens int32 [m], logprobs float32 [m]) for logits [m, v], contiguous, of any float dtype.
 
     rows: int32 [m], lines of `table`; positions: int64 [m], index of the token to be drawn in its sequence.
-    penalties, bias, filters: whether any of the rows uses them, known on the host; a step without saves the passes.
+    penalties, bias (barred tokens too), filters: whether any of the rows uses them, known on the host.
     """
     count, size = logits.shape
     parts = triton.cdiv(size, BLOCK)
@@ -254,7 +265,9 @@ def sample(
     score_kernel[(count, parts)](
         logits, rows, positions, table.temperature, table.repetition, table.presence, table.frequency, table.seed,
         table.output_counts, table.in_prompt, table.bias_ids, table.bias_values, table.bias_len,
-        scores, raw_max, raw_sum, score_max, best, best_token, size, table.bias_ids.shape[1],
+        table.barred_ids, table.barred_len, table.first_stop,
+        scores, raw_max, raw_sum, score_max, best, best_token,
+        size, table.bias_ids.shape[1], table.barred_ids.shape[1],
         PENALTIES=penalties, BIAS=bias, FILTERED=filters, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip
     parts_block = triton.next_power_of_2(parts)

@@ -183,19 +183,24 @@ def sampling_table(rows: int, size: int, *, bias: list[dict[int, float]] | None 
         bias_ids=ids,
         bias_values=values,
         bias_len=torch.tensor([len(b) for b in bias], dtype=torch.int32),
+        barred_ids=torch.zeros(rows, 2, dtype=torch.int32),
+        barred_len=torch.zeros(rows, dtype=torch.int32),
+        first_stop=torch.zeros(rows, dtype=torch.int64),
     )
 
 
-def scores_of(logits: torch.Tensor, table, row: int) -> torch.Tensor:
+def scores_of(logits: torch.Tensor, table, row: int, position: int) -> torch.Tensor:
     """Biased, penalised, tempered scores [v] of one row, float64."""
-    scores = logits.double().clone()
-    for i in range(int(table.bias_len[row])):
-        scores[int(table.bias_ids[row, i])] += float(table.bias_values[row, i])
+    scores = logits.double()
     counts = table.output_counts[row].double()
     seen = (counts > 0) | table.in_prompt[row]
     repetition = float(table.repetition[row])
     scores = torch.where(seen, torch.where(scores > 0, scores / repetition, scores * repetition), scores)
     scores = scores - float(table.frequency[row]) * counts - float(table.presence[row]) * (counts > 0).double()
+    for i in range(int(table.bias_len[row])):
+        scores[int(table.bias_ids[row, i])] += float(table.bias_values[row, i])
+    if position < int(table.first_stop[row]):
+        scores[table.barred_ids[row, : int(table.barred_len[row])].long()] = -math.inf
     temperature = float(table.temperature[row])
     return scores / temperature if temperature > 0 else scores
 
@@ -205,13 +210,13 @@ def allowed_of(scores: torch.Tensor, top_k: int, top_p: float, min_p: float) -> 
     allowed = torch.ones_like(scores, dtype=torch.bool)
     if 0 < top_k < scores.numel():
         allowed &= scores >= scores.sort(descending=True).values[top_k - 1]
+    if min_p > 0:
+        allowed &= scores >= scores.max() + math.log(min_p)
     if top_p < 1:
         probabilities = scores.masked_fill(~allowed, -math.inf).softmax(-1)
         ordered = probabilities.sort(descending=True).values
         last = int((ordered.cumsum(0) < top_p).sum().clamp_max(scores.numel() - 1))
         allowed &= probabilities >= ordered[last]
-    if min_p > 0:
-        allowed &= scores >= scores.max() + math.log(min_p)
     return allowed
 
 
@@ -219,7 +224,7 @@ def assert_drawn(logits: torch.Tensor, table, row: int, position: int, token: in
     """`token` is the noisy argmax over the allowed tokens, up to `slack` in score (rounding at the borders)."""
     from engines.native.sample.noise import gumbel
 
-    scores = scores_of(logits, table, row)
+    scores = scores_of(logits, table, row, position)
     if float(table.temperature[row]) == 0:
         assert scores[token] >= scores.max() - slack
         return

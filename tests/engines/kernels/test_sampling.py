@@ -65,6 +65,8 @@ def test_draws_equal_the_reference(data):
         frequency=data.draw(st.lists(st.sampled_from([0.0, -0.7]), min_size=n, max_size=n)),
         bias=[{3: 5.0, 9: -100.0}, {}],
     )
+    table.barred_ids[1], table.barred_len[1] = torch.tensor([40, 41]), 2
+    table.first_stop[1] = data.draw(st.sampled_from([0, 6, 7]))
     logits = torch.randn(n, SIZE) * data.draw(st.sampled_from([0.5, 3.0]))
     (tokens, _), _, positions = draw(logits, table, penalties=True, bias=True, filters=True)
     for line in range(n):
@@ -109,3 +111,12 @@ def test_masked_and_nan_logits_never_give_an_impossible_token():
 def test_an_empty_step_draws_nothing():
     (tokens, logprobs), _, _ = draw(torch.empty(0, SIZE), reference.sampling_table(1, SIZE))
     assert tokens.shape == logprobs.shape == (0,)
+
+
+def test_stop_tokens_do_not_come_before_their_time():
+    logits = torch.zeros(2, SIZE)
+    logits[:, 40] = 30.0
+    table = reference.sampling_table(2, SIZE, temperature=[0.0, 0.0])
+    table.barred_ids[:, 0], table.barred_len[:], table.first_stop[:] = 40, 1, 9
+    (tokens, _), *_ = draw(logits, table, torch.tensor([8, 9]), bias=True)
+    assert tokens.tolist() == [0, 40]

@@ -1,0 +1,147 @@
+"""Compile what the wrappers launch, for GPUs that are not here, and print the resources of each kernel as JSON.
+
+`python -m tests.engines.kernels.compile_kernels 80 90`; must run without TRITON_INTERPRET. Each kernel object of
+`engines.native.kernels` is replaced by one that compiles the launch instead of running it, so that constants, argument
+types and options are those of the real call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from engines.native.kernels import attention, fused, prep, sampling
+from engines.native.kernels.attention_plan import Device, Workspace, plan
+from tests.engines.kernels import reference
+
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.bool: "*i1",
+}
+OPTIONS = ("num_warps", "num_stages")
+CUOBJDUMP = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin", "cuobjdump")
+
+
+class Compiler:
+    """Stands for a kernel: `kernel[grid](…)` compiles it for `capability` and reports instead of launching."""
+
+    def __init__(self, kernel: Any, capability: int, report: Callable[[dict[str, Any]], None]) -> None:
+        self.kernel, self.capability, self.report = kernel, capability, report
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        return self._compile
+
+    def _compile(self, *args: Any, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        values = dict(zip(self.kernel.arg_names, args, strict=False)) | kwargs
+        signature, constants, attributes = {}, {}, {}
+        for index, parameter in enumerate(self.kernel.params):
+            value = values[parameter.name]
+            if parameter.is_constexpr or value is None:
+                signature[parameter.name], constants[parameter.name] = "constexpr", value
+            elif isinstance(value, torch.Tensor):
+                signature[parameter.name] = POINTERS[value.dtype]
+                if not parameter.do_not_specialize_on_alignment:
+                    attributes[index,] = [["tt.divisibility", 16]]
+            elif isinstance(value, int):
+                signature[parameter.name] = "i32" if abs(value) < 2**31 else "i64"
+                if value % 16 == 0 and not parameter.do_not_specialize:
+                    attributes[index,] = [["tt.divisibility", 16]]
+            else:
+                signature[parameter.name] = "fp32"
+        source = ASTSource(self.kernel, signature=signature, constexprs=constants, attrs=attributes)
+        compiled = triton.compile(source, target=GPUTarget("cuda", self.capability, 32), options=options)
+        found = resources(compiled.asm["cubin"])
+        self.report({"kernel": self.kernel.__name__, "shared": compiled.metadata.shared, **found})
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers per thread, and bytes of stack (spilled registers live there) and local memory."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run(
+            [CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        )
+    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text.stdout))
+    return {name.lower(): int(found[name]) for name in ("REG", "STACK", "LOCAL")}
+
+
+@contextmanager
+def compiling(module: Any, capability: int, report: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    kernels = {name: kernel for name, kernel in vars(module).items() if name.endswith("_kernel")}
+    for name, kernel in kernels.items():
+        setattr(module, name, Compiler(kernel, capability, report))
+    try:
+        yield
+    finally:
+        for name, kernel in kernels.items():
+            setattr(module, name, kernel)
+
+
+def launch_attention(capability: int, head_dim: int, query: int, window: int, dtype: torch.dtype) -> None:
+    case = reference.paged_case([query], [query + 64], heads=8, kv_heads=2, head_dim=head_dim, page=16, dtype=dtype)
+    launch = plan(
+        tokens=query, rows=1, group=4, kv_heads=2, head_dim=head_dim, max_query=query, max_seq=8192, window=window,
+        dtype=dtype, device=Device(132, (capability // 10, capability % 10)),
+    )  # fmt: skip
+    attention.paged_attention(
+        case.q, case.k_cache, case.v_cache, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
+        scale=1.0, window=window, launch=launch, workspace=Workspace(case.q.device),
+    )  # fmt: skip
+
+
+def launch_rest(dtype: torch.dtype) -> None:
+    x = torch.zeros(2, 576, dtype=dtype)
+    fused.rms_norm(x, x[0], 1e-5)
+    fused.add_rms_norm(x, x.clone(), x[0], 1e-5)
+    fused.silu_mul(x)
+    for norms in ((False, False), (True, True)):
+        fused.rope_and_cache(*reference.rope_case(2, 9, 3, 64, 16, norms, dtype), 1e-5)
+    ints = torch.zeros(2, dtype=torch.int32)
+    prep.prepare(
+        torch.zeros(4, 64, dtype=torch.int32), torch.zeros(4, 4, dtype=torch.int32), ints, ints,
+        torch.zeros(3, dtype=torch.int32), ints, total=2, logits=2, width=4, block_size=16, max_query=1,
+    )  # fmt: skip
+    table = reference.sampling_table(2, 5000)
+    for on in (False, True):
+        sampling.sample(
+            torch.zeros(2, 5000, dtype=dtype), ints, torch.zeros(2, dtype=torch.int64), table,
+            penalties=on, bias=on, filters=on,
+        )  # fmt: skip
+
+
+def main(capabilities: list[int]) -> None:
+    for capability in capabilities:
+        known: dict[str, Any] = {"capability": capability}
+
+        def report(found: dict[str, Any], known: dict[str, Any] = known) -> None:
+            print(json.dumps(known | found), flush=True)
+
+        with ExitStack() as stack:
+            for module in (attention, fused, prep, sampling):
+                stack.enter_context(compiling(module, capability, report))
+            launch_rest(torch.bfloat16)
+            for known["head_dim"] in (64, 128):
+                for known["kind"], query in (("decode", 1), ("chunk", 8), ("prefill", 200)):
+                    launch_attention(capability, known["head_dim"], query, 0, torch.bfloat16)
+
+
+if __name__ == "__main__":
+    main([int(argument) for argument in sys.argv[1:]])

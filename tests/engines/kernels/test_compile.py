@@ -1,0 +1,46 @@
+"""Every kernel compiles for the GPUs that we name, within their shared memory and with nothing spilled."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.kernels, pytest.mark.slow]
+
+SHARED_LIMIT = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
+KERNELS = {
+    "paged_attention_kernel",
+    "rms_norm_kernel",
+    "add_rms_norm_kernel",
+    "silu_mul_kernel",
+    "rope_and_cache_kernel",
+    "prepare_kernel",
+    "score_kernel",
+    "threshold_kernel",
+    "draw_kernel",
+    "finish_kernel",
+}
+
+
+@pytest.mark.parametrize("capability", SHARED_LIMIT)
+def test_compiles_without_spills(capability, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engines.kernels.compile_kernels", str(capability)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        env=environment,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {entry["kernel"] for entry in found} == KERNELS
+    attention = [entry for entry in found if entry["kernel"] == "paged_attention_kernel"]
+    assert len(attention) == 6
+    assert [e for e in attention if e["stack"] or e["local"]] == []
+    assert [e for e in found if e["stack"] > 16] == []  # a division's slow path has a frame of 8 bytes, nothing spilled
+    assert [e for e in found if e["shared"] > SHARED_LIMIT[capability]] == []
