@@ -108,7 +108,7 @@ def finish_job(
     log_sha256: str | None = None,
 ) -> Job | None:
     """The end of the work of `owner`; None if the lease was lost, and then nothing is written."""
-    done = {"progress": 1.0} if state == JobState.SUCCEEDED else {}
+    done: dict[str, Any] = {"progress": 1.0} if state == JobState.SUCCEEDED else {}
     return _move(
         job_id,
         [old for old in (JobState.RUNNING, JobState.CANCELLING) if state in TRANSITIONS[old]],
@@ -222,7 +222,7 @@ def reap_lost_jobs() -> int:
 
 def _reap(job: Job) -> Job | None:
     where = {"lease_owner": job.lease_owner, "lease_expires_at": job.lease_expires_at}
-    gone = {"lease_owner": "", "lease_expires_at": None, "finished_at": timezone.now()}
+    gone: dict[str, Any] = {"lease_owner": "", "lease_expires_at": None, "finished_at": timezone.now()}
     silent = f"Its worker on {job.node_name} fell silent"
     if job.state == JobState.CANCELLING:
         return _move(job.pk, [JobState.CANCELLING], JobState.CANCELLED, REAPER, text="cancelled", where=where, **gone)

@@ -4,3 +4,10 @@ from django.apps import AppConfig
 class RegistryConfig(AppConfig):
     name = "tursiops.registry"
     label = "registry"
+
+    def ready(self) -> None:
+        from tursiops.jobs import kinds
+        from tursiops.registry import imports, sources
+
+        sources.register()
+        kinds.register(imports.kind(), origin="tursiops.registry")

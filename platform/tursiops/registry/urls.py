@@ -1,3 +1,8 @@
-from django.urls import URLPattern, URLResolver
+from rest_framework.routers import SimpleRouter
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tursiops.registry.api import ModelViewSet, VersionViewSet
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("models", ModelViewSet, basename="models")
+router.register("versions", VersionViewSet, basename="versions")
+urlpatterns = router.urls
