@@ -2,7 +2,7 @@
 
 import type { QueryKey } from '@tanstack/react-query'
 import { useSyncExternalStore } from 'react'
-import { queryClient } from './queryClient'
+import { queryClient, SESSION_KEY } from './queryClient'
 import type { Event, Job, JobState, Page } from './types'
 
 export type LiveState = 'live' | 'connecting' | 'paused'
@@ -23,8 +23,6 @@ const SHOWN_BY: Record<string, QueryKey[]> = {
   job: [['jobs']],
   node: [['nodes']],
   gpu: [['nodes']],
-  api_key: [['keys']],
-  apikey: [['keys']],
   key: [['keys']],
 }
 
@@ -33,6 +31,8 @@ export function staleAfter(event: Event): QueryKey[] | null {
   return keys ? [...keys, ['overview'], ['checklist'], ['events']] : null
 }
 
+/** Close code of a socket whose session has ended. */
+const SIGNED_OUT = 4401
 const COALESCE_MS = 250
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 15_000
@@ -89,9 +89,10 @@ class LiveFeed {
     const socket = new WebSocket(`${scheme}://${window.location.host}/ws/live${after}`)
     this.socket = socket
     socket.onmessage = (message) => this.receive(JSON.parse(String(message.data)) as LiveMessage)
-    socket.onclose = () => {
+    socket.onclose = (event) => {
       if (this.socket !== socket) return
       this.socket = null
+      if (event.code === SIGNED_OUT) return queryClient.setQueryData(SESSION_KEY, null)
       this.setState('connecting')
       this.retryLater()
     }

@@ -237,6 +237,8 @@ export interface DeploymentInput extends RevisionInput {
   name: string
   description?: string
   replicas: RoleCounts
+  /** Also where no replica fits now: it waits for room. */
+  force?: boolean
 }
 export interface Estimate {
   fits: boolean

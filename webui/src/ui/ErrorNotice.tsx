@@ -1,4 +1,5 @@
 import { Alert, Button } from 'antd'
+import type { ReactNode } from 'react'
 import { ApiError } from '@/api/client'
 import { type Dictionary, useText } from '@/i18n'
 
@@ -17,7 +18,8 @@ export function explain(error: unknown, t: Dictionary): { message: string; hint:
   return { message: error.message, hint: error.hint }
 }
 
-export function ErrorNotice({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+export function ErrorNotice(props: { error: unknown; onRetry?: () => void; action?: ReactNode }) {
+  const { error, onRetry } = props
   const t = useText()
   if (!error) return null
   const { message, hint } = explain(error, t)
@@ -30,11 +32,12 @@ export function ErrorNotice({ error, onRetry }: { error: unknown; onRetry?: () =
       title={message}
       description={hint || undefined}
       action={
-        onRetry && (
+        props.action ??
+        (onRetry && (
           <Button size="small" onClick={onRetry}>
             {t.errors.retry}
           </Button>
-        )
+        ))
       }
     />
   )

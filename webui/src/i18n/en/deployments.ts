@@ -52,6 +52,7 @@ export const deployments = {
     anyGpu: 'any that are free',
     options: 'Engine options',
     submit: 'Deploy',
+    force: 'Do it anyway; it waits for room',
     save: 'Save as new revision',
     savePlain: 'Save',
     created: (name: string) => `${name} is being started.`,

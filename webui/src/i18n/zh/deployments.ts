@@ -54,6 +54,7 @@ export const deployments: typeof en = {
     anyGpu: '任何空闲的 GPU',
     options: '引擎选项',
     submit: '部署',
+    force: '仍然执行，等待有空间',
     save: '保存为新修订',
     savePlain: '保存',
     created: (name) => `正在启动 ${name}。`,

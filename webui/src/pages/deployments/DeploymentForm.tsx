@@ -8,6 +8,10 @@ import { useAct } from '@/ui/useAct'
 import { changedFields, fromDeployment, NEW_VALUES, restartingFields, toInput } from './formValues'
 import { RevisionForm } from './RevisionForm'
 
+function withForce<Body extends object>(body: Body, force: boolean): Body {
+  return force ? { ...body, force: true } : body
+}
+
 export function NewDeployment() {
   const t = useText()
   const act = useAct()
@@ -21,8 +25,8 @@ export function NewDeployment() {
         error={create.error}
         pending={create.isPending}
         submitText={() => t.deployments.form.submit}
-        onSubmit={(values) =>
-          create.mutate(toInput(values), {
+        onSubmit={(values, force) =>
+          create.mutate(withForce(toInput(values), force), {
             onSuccess: (deployment) => {
               act.done(t.deployments.form.created(deployment.name))
               navigate(`/deployments/${deployment.id}`)
@@ -78,12 +82,12 @@ function Edit({ deployment }: { deployment: Deployment }) {
           ? t.deployments.form.save
           : t.deployments.form.savePlain
       }
-      onSubmit={(values) => {
+      onSubmit={(values, force) => {
         const changed = new Set(changedFields(initial, values))
         const body = Object.fromEntries(
           Object.entries(toInput(values)).filter(([field]) => changed.has(field)),
         )
-        edit.mutate(body, {
+        edit.mutate(withForce(body, force), {
           onSuccess: ({ restarts }) => {
             act.done(
               restarts && restarts.length > 0

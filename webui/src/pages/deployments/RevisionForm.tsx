@@ -1,5 +1,6 @@
 import { Alert, Button, Card, Form } from 'antd'
 import { useEffect, useRef, useState } from 'react'
+import { ApiError } from '@/api/client'
 import { type EstimateInput, useEngines } from '@/api/deployments'
 import type { Deployment } from '@/api/types'
 import { useText } from '@/i18n'
@@ -21,7 +22,7 @@ export function RevisionForm(props: {
   pending: boolean
   effect?: (values: FormValues) => string
   submitText: (values: FormValues) => string
-  onSubmit: (values: FormValues) => void
+  onSubmit: (values: FormValues, force: boolean) => void
 }) {
   const t = useText()
   const [form] = Form.useForm<FormValues>()
@@ -39,6 +40,8 @@ export function RevisionForm(props: {
     clearTimeout(timer.current)
     timer.current = window.setTimeout(() => setEstimated(toEstimate(next)), ESTIMATE_AFTER_MS)
   }
+  const submit = (force: boolean) =>
+    props.onSubmit({ ...props.initial, ...form.getFieldsValue(true) } as FormValues, force)
   const engine = engines.data?.find((one) => one.name === values.engine)
   const effect = props.effect?.(values)
   return (
@@ -48,7 +51,7 @@ export function RevisionForm(props: {
       requiredMark={false}
       initialValues={props.initial}
       onValuesChange={change}
-      onFinish={() => props.onSubmit({ ...props.initial, ...form.getFieldsValue(true) } as FormValues)}
+      onFinish={() => submit(false)}
       scrollToFirstError={{ focus: true }}
       className="deploy-form"
     >
@@ -67,7 +70,17 @@ export function RevisionForm(props: {
           <RunFields engines={engines.data ?? []} engine={engine} />
         </Card>
         <AdvancedFields engine={engine} openAtFirst={props.edits !== undefined} />
-        <ErrorNotice error={error} />
+        <ErrorNotice
+          error={error}
+          action={
+            error instanceof ApiError &&
+            error.code === 'does_not_fit' && (
+              <Button danger loading={props.pending} onClick={() => submit(true)}>
+                {t.deployments.form.force}
+              </Button>
+            )
+          }
+        />
       </div>
       <aside className="deploy-side">
         <EstimatePanel input={estimated} />

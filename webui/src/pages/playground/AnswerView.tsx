@@ -51,8 +51,7 @@ function AnswerError({ error }: { error: NonNullable<Answer['error']> }) {
   const t = useText()
   const known: Record<string, { message: string; hint: string }> = {
     network: { message: t.errors.network, hint: t.errors.networkHint },
-    expired: { message: t.playground.expired, hint: t.playground.expiredHint },
-    unknown_chat: { message: t.playground.expired, hint: t.playground.expiredHint },
+    not_found: { message: t.playground.expired, hint: t.playground.expiredHint },
   }
   const { message, hint } = known[error.code] ?? error
   return <Alert type="error" showIcon role="alert" title={message} description={hint || undefined} />

@@ -1,6 +1,6 @@
 // The same answers over server-sent events, for networks that let no websocket through.
 
-import { ApiError, address, requestHeaders, toError } from '@/api/client'
+import { ApiError, address, call, requestHeaders, toError } from '@/api/client'
 import type { Answer, Frame } from './frames'
 import type { Link, LinkOwner, StartBody } from './link'
 import { readEvents } from './sse'
@@ -29,18 +29,12 @@ export class HttpLink implements Link {
     void this.follow(body.chat, body.lane, address(STREAM), init)
   }
 
-  /** Closing the stream is the stop: the platform sees its reader leave. */
+  /** Its last frame comes by the stream that is open. */
   stop(answer: Answer): void {
-    this.streams.get(answer.chat + answer.lane)?.abort()
-    this.owner.receive({
-      type: 'done',
-      chat: answer.chat,
-      lane: answer.lane,
-      seq: answer.seq + 1,
-      finish_reason: 'stop',
-      usage: null,
-      timing: null,
-    })
+    const { chat, lane } = answer
+    call<unknown>('playground/stop', { method: 'POST', body: { chat, lane } }).catch(() =>
+      this.owner.disconnected(),
+    )
   }
 
   resume(answer: Answer): void {

@@ -4,7 +4,7 @@
 import { useSyncExternalStore } from 'react'
 import { queryClient, SESSION_KEY } from '@/api/queryClient'
 import type { Session } from '@/api/types'
-import { type Answer, applyFrame, type Frame, isOpen, newAnswer } from './frames'
+import { type Answer, applyFrame, type Frame, isOpen, isResync, newAnswer } from './frames'
 import { HttpLink } from './HttpLink'
 import { messagesFor, type Turn } from './history'
 import type { Link, LinkOwner } from './link'
@@ -16,8 +16,8 @@ const STORAGE = `tursiops.chat.${queryClient.getQueryData<Session>(SESSION_KEY)?
 const LANES = ['a', 'b', 'c', 'd']
 export const MOST_LANES = LANES.length
 const STOP_WITHIN_MS = 3_000
-/** What the platform says of an answer that it does not know: it never started, or its frames have expired. */
-const UNKNOWN = new Set(['unknown_chat', 'not_found', 'expired', 'gone'])
+/** Code of an answer that the platform does not know: it never started, or its frames have expired. */
+const UNKNOWN = 'not_found'
 
 export interface Conversation {
   turns: Turn[]
@@ -97,14 +97,14 @@ class ConversationStore implements LinkOwner {
   receive(frame: Frame): void {
     const answer = this.find(frame.chat, frame.lane)
     if (!answer) return
-    if (
-      frame.type === 'error' &&
-      frame.seq === 0 &&
-      UNKNOWN.has(frame.code) &&
-      answer.seq === 0 &&
-      answer.resuming
-    ) {
+    if (frame.type === 'error' && frame.code === UNKNOWN && answer.seq === 0 && answer.resuming) {
       this.start({ ...answer, resuming: false }) // the request was lost on its way
+      return
+    }
+    if (isResync(frame) && answer.seq > 0) {
+      const fresh = { ...answer, seq: 0, text: '' }
+      this.replace(answer, fresh)
+      this.link.resume(fresh)
       return
     }
     const next = applyFrame(answer, frame)

@@ -68,6 +68,11 @@ export function isOpen(answer: Answer): boolean {
   return answer.state === 'waiting' || answer.state === 'streaming'
 }
 
+/** The platform has dropped frames that we lack: the answer is read again from its first. */
+export function isResync(frame: Frame): boolean {
+  return frame.type === 'error' && frame.code === 'resync'
+}
+
 /** The answer after `frame`; the same object where the frame is known already; "gap" where one before it is missing. */
 export function applyFrame(answer: Answer, frame: Frame): Answer | 'gap' {
   if (!isOpen(answer)) return answer
