@@ -35,21 +35,29 @@ def environment(**more: str) -> dict[str, str]:
 class Running:
     """`with Running(folder, "--no-demo") as up:` ends with everything ended, whatever happened inside."""
 
-    def __init__(self, folder: Path, *flags: str, argv: list[str] | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *flags: str,
+        argv: list[str] | None = None,
+        port: int = 0,
+        paths: str = f"{ROOT / 'platform'}{os.pathsep}{ROOT}",
+        **env: str,
+    ) -> None:
         self.folder, self.port = folder, port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.run_dir = folder / "run"
         command = argv or [sys.executable, "-m", "tursiops.supervisor"]
         self.argv = [*command, "--data-dir", str(folder), "--port", str(self.port), *flags]
+        self.env = environment(PYTHONPATH=paths, **env)
         self.lines: list[str] = []
         self.began = time.monotonic()
 
     def __enter__(self) -> Running:
-        paths = os.pathsep.join([str(ROOT / "platform"), str(ROOT)])
         self.process = subprocess.Popen(
             self.argv,
             cwd=self.folder.parent,
-            env=environment(PYTHONPATH=paths),
+            env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

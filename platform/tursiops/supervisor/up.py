@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tursiops.progress import Progress, SetupError
@@ -27,6 +27,7 @@ class Up:
         self.processes = Processes(base.RUN_DIR, self.port)
         self.stop = asyncio.Event()
         self.progress = Progress()
+        self.waiting: dict[str, str] = {}  # name → what it does now
         self.login = ""  # of an admin made just now; shown once, also where a later step fails
 
     async def run(self) -> int:
@@ -60,6 +61,7 @@ class Up:
     async def _end(self) -> None:
         began = time.monotonic()
         self._print_login()
+        self.processes.follow(False)
         if self.processes.children:
             print("\nstopping (Ctrl-C again kills at once)", flush=True)
         await self.processes.stop()
@@ -76,31 +78,41 @@ class Up:
         if not env.read("REDIS_URL"):
             (base.DATA_DIR / "broker").mkdir(exist_ok=True)
             self.processes.start(table.broker(base.RUN_DIR, base.DATA_DIR))
+        for program in table.doors(base.WEB_SOCKET):
+            self.processes.start(program)
         prepared = await self._task("database", "prepare", [], "see the log; is the data folder writable?")
         if prepared["created"]:
             self.login = f"  login     {prepared['username']} / {prepared['password']}   (shown this once)"
-        for program in table.services(base.WEB_SOCKET):
+        for program in table.workers():
             self.processes.start(program)
-        await self._door_open()
-        demo: dict[str, Any] = {}
-        if not self.options.no_demo:
-            wish = ["--device", "cpu" if self.options.cpu else "cuda" if self.options.gpu else "auto"]
-            demo = await self._while_alive(
-                self._task("demo model", "demo", wish, "see the log and the console, or start with --no-demo")
-            )
+        demo, _ = await self._while_alive(self._demo(), self._door_open())
+        self.processes.start(table.beat())  # nobody waits for a schedule, so it takes no time from the others
         self._print_ready(demo)
         if demo.get("key"):
             await self._first_answer(demo["deployment"], demo["key"])
 
-    async def _task(self, name: str, module: str, argv: list[str], todo: str) -> dict[str, Any]:
-        def show(_: float, text: str) -> None:
-            self.progress.show(f"{name}: {text}")
+    async def _demo(self) -> dict[str, Any]:
+        if self.options.no_demo:
+            return {}
+        device = "cpu" if self.options.cpu else "cuda" if self.options.gpu else "auto"
+        todo = "see the log and the console, or start with --no-demo"
+        return await self._task("demo model", "demo", ["--device", device], todo)
 
-        began = time.monotonic()
-        show(0.0, "…")
-        command = [table.PYTHON, "-m", f"tursiops.supervisor.{module}", *argv]
-        report = await run_task(name, command, self.processes.logs, todo, show)
+    def _show(self, name: str, text: str) -> None:
+        """The line names everything that is waited for."""
+        self.waiting[name] = text
+        self.progress.show(" · ".join(f"{name}: {text}" for name, text in self.waiting.items()))
+
+    def _done(self, name: str, began: float) -> None:
+        self.waiting.pop(name, None)
         self.progress.show(f"{name}: done in {time.monotonic() - began:.0f} s", last=True)
+
+    async def _task(self, name: str, module: str, argv: list[str], todo: str) -> dict[str, Any]:
+        began = time.monotonic()
+        self._show(name, "…")
+        command = [table.PYTHON, "-m", f"tursiops.supervisor.{module}", *argv]
+        report = await run_task(name, command, self.processes.logs, todo, lambda _, text: self._show(name, text))
+        self._done(name, began)
         return report
 
     async def _door_open(self) -> None:
@@ -113,29 +125,32 @@ class Up:
                 status = await asyncio.to_thread(ask.status_of, self.host, self.port, "/api/v1/auth/session")
             if status in (200, 401, 403):
                 break
-            self._fail_if_broken()
             if time.monotonic() > end:
                 why = f"{self.url}/api/v1/auth/session answers {status or 'nothing'} after {START_LIMIT_S:.0f} s"
                 raise SetupError("processes", why, "see web.log and gateway.log", self.processes.logs)
-            self.progress.show("processes: waiting for web and gateway")
+            self._show("web and gateway", "starting")
             await asyncio.sleep(0.2)
-        self.progress.show(f"processes: done in {time.monotonic() - began:.0f} s", last=True)
+        self._done("web and gateway", began)
 
     def _fail_if_broken(self) -> None:
         if child := self.processes.broken():
             raise SetupError(child.program.name, self.processes.why(child), "see the log", child.log.path)
 
-    async def _while_alive(self, work: Any) -> dict[str, Any]:
-        """`work`, given up as soon as a process keeps dying: waiting for a model would never end."""
-        task = asyncio.create_task(work)
+    async def _while_alive(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
+        """Results of all, given up as soon as a process keeps dying: waiting for a model would never end."""
+        tasks = [asyncio.create_task(each) for each in work]
         try:
-            while not (await asyncio.wait({task}, timeout=1.0))[0]:
+            pending: set[asyncio.Task[Any]] = set(tasks)
+            while pending:
+                done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
                 self._fail_if_broken()
-            result: dict[str, Any] = task.result()
-            return result
+            return [task.result() for task in tasks]
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- what the newcomer sees -----------------------------------------------------------------------------------
 
