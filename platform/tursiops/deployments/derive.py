@@ -33,10 +33,10 @@ def derive(*, desired: str, replicas: dict[str, int], current_id: Any, instances
     serving = [row for row in rows if row.state == InstanceState.READY]
     ready = {role: sum(row.role == role for row in serving) for role in {*replicas, *(row.role for row in rows)}}
     if desired == Desired.DELETED:
-        return Derived(DeploymentState.DELETING, f"{len(rows)} instances still end their requests.", ready)
+        return Derived(DeploymentState.DELETING, _ending(rows), ready)
     if desired == Desired.STOPPED or not wanted:
         if rows:
-            return Derived(DeploymentState.STOPPED, f"{len(rows)} instances still end their requests.", ready)
+            return Derived(DeploymentState.STOPPED, _ending(rows), ready)
         why = "It is stopped; start it to serve." if wanted else "It has no replicas; scale it up to serve."
         return Derived(DeploymentState.STOPPED, why, ready)
     short = {role: count - ready.get(role, 0) for role, count in wanted.items() if ready.get(role, 0) < count}
@@ -45,7 +45,9 @@ def derive(*, desired: str, replicas: dict[str, int], current_id: Any, instances
     trouble = _trouble(kept)
     if not short:
         if old:
-            return Derived(DeploymentState.READY, f"A new revision rolls out: {len(old)} instances are to go.", ready)
+            return Derived(
+                DeploymentState.READY, f"A new revision rolls out; {len(old)} of the one before to go.", ready
+            )
         return Derived(DeploymentState.READY, "", ready)
     missing = ", ".join(f"{ready.get(role, 0)} of {wanted[role]} {role}" for role in short)
     if all(ready.get(role, 0) for role in wanted):
@@ -53,6 +55,10 @@ def derive(*, desired: str, replicas: dict[str, int], current_id: Any, instances
     if _all_failed(kept, wanted, short):
         return Derived(DeploymentState.FAILED, trouble or f"{missing} ready.", ready)
     return Derived(DeploymentState.STARTING, f"{missing} ready. {trouble}".strip(), ready)
+
+
+def _ending(rows: list[Any]) -> str:
+    return f"{len(rows)} {'instance ends its' if len(rows) == 1 else 'instances end their'} requests."
 
 
 def _trouble(rows: list[Any]) -> str:

@@ -19,7 +19,7 @@ from tursiops.deployments.specs import local_of_instance, spec_of_instance
 from tursiops.fleet.backends import identity
 from tursiops.fleet.backends.base import LaunchError, Observation
 from tursiops.fleet.backends.local import LocalBackend
-from tursiops.fleet.decide import Limits, after_failure, decide
+from tursiops.fleet.decide import Limits, after_failure, decide, sentence
 from tursiops.fleet.models import Node
 from tursiops.secrets import new_instance_token
 
@@ -83,10 +83,8 @@ class NodeAgent:
             self.backend.start(spec_of_instance(row), local)
         except (LaunchError, StoreError, ValueError) as error:
             log.warning("engine.not_started", instance=str(row.pk), error=str(error))
-            text = str(error).rstrip(".") + "."
-            instance_observed(
-                instance=row, actor=self.actor, changes=after_failure(row, text, timezone.now(), self.limits)
-            )
+            changes = after_failure(row, sentence(str(error)), timezone.now(), self.limits)
+            instance_observed(instance=row, actor=self.actor, changes=changes)
 
     def _bind_host(self) -> str:
         """Loopback, unless the gateway reaches this node by another address."""

@@ -82,8 +82,8 @@ def _follow(row: Instance, seen: Observation, now: datetime, limits: Limits) -> 
     if seen.phase == Phase.DRAINING:
         return Step(_to(row, InstanceState.DRAINING, "It was told to drain from outside; it starts again afterwards."))
     if seen.phase == Phase.FAILED:
-        return Step(_to(row, InstanceState.STARTING, seen.reason or "The engine reports a failure."), "kill")
-    reason = seen.reason or "The engine loads the model."
+        return Step(_to(row, InstanceState.STARTING, sentence(seen.reason) or "The engine reports a failure."), "kill")
+    reason = sentence(seen.reason) or "The engine loads the model."
     return Step(_to(row, InstanceState.STARTING, reason, progress=seen.progress, pid=seen.pid))
 
 
@@ -106,10 +106,12 @@ def _follow_ready(row: Instance, seen: Observation, now: datetime, limits: Limit
             changes["restarts"] = 0
         return Step(changes)
     if seen.silent_s >= limits.hung_s:
-        text = f"It has not answered for {seen.silent_s:.0f} s and is ended: {seen.reason}"
+        text = f"It has not answered for {seen.silent_s:.0f} s and is ended: {sentence(seen.reason)}"
         return Step(_to(row, InstanceState.UNREACHABLE, text), "kill")
     if seen.silent_s >= limits.silent_s:
-        return Step(_to(row, InstanceState.UNREACHABLE, f"Its process lives but does not answer: {seen.reason}."))
+        return Step(
+            _to(row, InstanceState.UNREACHABLE, f"Its process lives but does not answer: {sentence(seen.reason)}")
+        )
     return Step()  # one slow answer is no verdict
 
 
@@ -140,7 +142,7 @@ def after_failure(row: Instance, text: str, now: datetime, limits: Limits, code:
 def how_it_ended(seen: Observation) -> str:
     """One sentence: the engine's own reason, else what the operating system knows."""
     if seen.phase == Phase.FAILED and seen.reason:
-        return seen.reason.rstrip(".") + "."
+        return sentence(seen.reason)
     if seen.exit_code is None:
         return "The engine's process is gone."
     if seen.exit_code < 0:
@@ -149,6 +151,12 @@ def how_it_ended(seen: Observation) -> str:
         return f"The engine was ended by {name}{hint}."
     words = f": {seen.last_words.rstrip('.')}" if seen.last_words and seen.exit_code else ""
     return f"The engine ended with exit code {seen.exit_code}{words}."
+
+
+def sentence(text: str) -> str:
+    """An engine's words with a capital and a full stop; empty stays empty."""
+    text = text.strip().rstrip(".")
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _signal_name(number: int) -> str:
