@@ -6,7 +6,7 @@ import torch
 
 from engines.native.kernels import INTERPRETED, fused
 from engines.native.kernels.attention import paged_attention
-from engines.native.kernels.attention_plan import Device, Workspace, plan
+from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
 from engines.native.ops.base import Batch
 
 
@@ -47,11 +47,13 @@ class TritonOps:
     ) -> torch.Tensor:
         device, workspace = self._on(q.device)
         kv_heads, _, head_dim = k_cache.shape[1:]
-        launch = plan(
-            tokens=q.shape[0], rows=batch.seq_lens.numel(), group=q.shape[1] // kv_heads, kv_heads=kv_heads,
-            head_dim=head_dim, max_query=batch.max_query, max_seq=batch.max_seq, window=window, dtype=q.dtype,
-            device=device,
-        )  # fmt: skip
+        launch: Launch | None = batch.shared.get(f"attention {window}")
+        if launch is None:
+            launch = batch.shared[f"attention {window}"] = plan(
+                tokens=q.shape[0], rows=batch.seq_lens.numel(), group=q.shape[1] // kv_heads, kv_heads=kv_heads,
+                head_dim=head_dim, max_query=batch.max_query, max_seq=batch.max_seq, window=window, dtype=q.dtype,
+                device=device,
+            )  # fmt: skip
         out = torch.empty_like(q)
         paged_attention(
             q, k_cache, v_cache, out, batch.cu_query, batch.seq_lens, batch.block_tables,

@@ -1,0 +1,113 @@
+"""A decoder with random weights on the real runner: speed and agreement do not need a trained model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from engines.native.config import EngineConfig
+from engines.native.layers.linear import METHODS, Linear
+from engines.native.layers.rope import cos_sin_table
+from engines.native.models.build import activation_dtype
+from engines.native.models.config import DecoderConfig, Rope
+from engines.native.models.decoder import Decoder, DecoderWeights, LayerWeights
+from engines.native.ops.registry import DEFAULTS, make_ops
+from engines.native.request import SamplingParams
+from engines.native.runner import ModelRunner
+from engines.native.sizes import device_of, sizes_of
+from engines.native.state import kv_pool
+from engines.native.step import StepPlan
+
+TINY = DecoderConfig(
+    architecture="qwen3", layers=2, hidden=32, ffn=64, heads=2, kv_heads=1, head_dim=16, vocab=96, context_length=64,
+    norm_eps=1e-6, rope=Rope(), tied=False, qkv_bias=True, o_bias=False, mlp_bias=False, qk_norm=True, windows=(0, 8),
+)  # fmt: skip
+"""Every switch of the family on, in the smallest shape that the interpreter of Triton computes in seconds."""
+
+
+def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, positions: int, seed: int) -> DecoderWeights:
+    """Matrices with variance 1 / inputs, so that activations keep their size; norms near 1."""
+    generator = torch.Generator(device).manual_seed(seed)
+    activation = activation_dtype(dtype)
+
+    def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
+        weight = torch.randn(rows, columns, generator=generator, device=device, dtype=torch.float32)
+        return weight.mul_(scale * columns**-0.5).to(activation)
+
+    def norm(size: int) -> torch.Tensor:
+        return torch.randn(size, generator=generator, device=device).mul_(0.1).add_(1.0).to(activation)
+
+    def linear(rows: int, columns: int, bias: bool) -> Linear:
+        return METHODS[dtype](matrix(rows, columns), norm(rows) - 1 if bias else None)
+
+    layers = [
+        LayerWeights(
+            input_norm=norm(shape.hidden),
+            qkv=linear(shape.q_size + 2 * shape.kv_size, shape.hidden, shape.qkv_bias),
+            q_norm=norm(shape.head_dim) if shape.qk_norm else None,
+            k_norm=norm(shape.head_dim) if shape.qk_norm else None,
+            o=linear(shape.hidden, shape.q_size, shape.o_bias),
+            post_norm=norm(shape.hidden),
+            gate_up=linear(2 * shape.ffn, shape.hidden, shape.mlp_bias),
+            down=linear(shape.hidden, shape.ffn, shape.mlp_bias),
+        )
+        for _ in range(shape.layers)
+    ]
+    embed = matrix(shape.vocab, shape.hidden, shape.hidden**0.5)
+    head = METHODS[dtype](embed if shape.tied else matrix(shape.vocab, shape.hidden), None)
+    cos_sin = cos_sin_table(shape.rope, shape.head_dim, positions, None).to(device)
+    return DecoderWeights(embed, layers, norm(shape.hidden), head, cos_sin)
+
+
+def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int) -> ModelRunner:
+    """Raises ConfigError as `engines.native.runner.build_runner` does."""
+    device = device_of(config)
+    sizes = sizes_of(shape, config, device)
+    weights = random_weights(shape, sizes.dtype, device, sizes.max_model_len, seed)
+    dtype = activation_dtype(sizes.dtype)
+    pool = kv_pool(shape.layers, sizes.num_blocks, shape.kv_heads, sizes.block_size, shape.head_dim, dtype, device)
+    model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
+    return ModelRunner(shape, sizes, model, device)
+
+
+def greedy(runner: ModelRunner, prompts: list[list[int]], steps: int) -> tuple[list[list[int]], list[list[float]]]:
+    """Generate `steps` tokens for each prompt through StepPlans, the first prompt in two chunks beside the others.
+
+    Returns the tokens and their log-probabilities, per prompt.
+    """
+
+    size = runner.block_size
+    params = SamplingParams(temperature=0.0, max_tokens=steps, logprobs=0)
+    free = iter(range(1, runner.num_blocks))
+    held = [0] * len(prompts)
+    tokens: list[list[int]] = [[] for _ in prompts]
+    logprobs: list[list[float]] = [[] for _ in prompts]
+    for row, prompt in enumerate(prompts):
+        runner.add(row, prompt, params, len(prompt))
+    computed = [0] * len(prompts)
+    while any(len(out) < steps for out in tokens):
+        rows = [row for row, out in enumerate(tokens) if len(out) < steps]
+        known = {row: len(prompts[row]) + len(tokens[row]) for row in rows}
+        count = {row: known[row] - computed[row] for row in rows}
+        if not computed[0] and len(prompts[0]) > 2:
+            count[0] = len(prompts[0]) // 2
+        new_blocks = []
+        for row in rows:
+            need = -(-(computed[row] + count[row]) // size)
+            if need > held[row]:
+                new_blocks.append((row, held[row], [next(free) for _ in range(need - held[row])]))
+                held[row] = need
+        plan = StepPlan(
+            rows=np.array(rows, np.int32),
+            start=np.array([computed[row] for row in rows], np.int32),
+            count=np.array([count[row] for row in rows], np.int32),
+            sample=np.array([computed[row] + count[row] == known[row] for row in rows]),
+            new_blocks=new_blocks,
+        )
+        output = runner.execute(plan)
+        for place, row in enumerate(rows):
+            computed[row] += count[row]
+            if output.tokens[place] >= 0:
+                tokens[row].append(int(output.tokens[place]))
+                logprobs[row].append(float(output.logprobs[place]))
+    return tokens, logprobs
