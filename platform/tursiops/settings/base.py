@@ -221,4 +221,12 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "SWAGGER_UI_DIST": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "JobStateEnum": "tursiops.jobs.models.JobState",
+        "VersionStateEnum": "tursiops.registry.models.VersionState",
+        "InstanceStateEnum": "tursiops.deployments.models.InstanceState",
+        "DeploymentStateEnum": ["ready", "degraded", "starting", "stopped", "failed", "deleting"],
+        "NodeStateEnum": "tursiops.fleet.health.NodeState",
+        "LineageKindEnum": "tursiops.registry.models.LineageKind",
+    },
 }

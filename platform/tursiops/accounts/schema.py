@@ -1,0 +1,15 @@
+"""How API keys appear in the OpenAPI schema. Imported by the app's ready()."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+
+
+class ApiKeyScheme(OpenApiAuthenticationExtension):
+    target_class = "tursiops.accounts.authentication.ApiKeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "An API key, `ts-…`"}
