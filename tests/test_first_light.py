@@ -21,7 +21,7 @@ import httpx2 as httpx
 import psutil
 import pytest
 
-from tests.running import ROOT, Running, until
+from tests.running import Running, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.embedded, pytest.mark.weights, pytest.mark.timeout(600)]
 STREAMS = 4
@@ -224,11 +224,9 @@ def can_chat(platform: Platform) -> bool:
     return False
 
 
-def test_after_all_that_everything_runs_and_no_usage_is_lost_or_doubled(platform):
-    folder = ROOT / "test-artifacts"
-    folder.mkdir(exist_ok=True)
+def test_after_all_that_everything_runs_and_no_usage_is_lost_or_doubled(platform, artifacts):
     table = ["| killed | what 4 streaming clients saw | next answer after |", "|---|---|---|", *platform.outcomes]
-    (folder / "kill-9.md").write_text("\n".join(table) + "\n")
+    (artifacts / "kill-9.md").write_text("\n".join(table) + "\n")
     print("\n".join(table))
     until(platform.up.answers, 60, "web")
     assert set(platform.up.children()) == {"broker", "web", "gateway", "controller", "node", "beat"}
