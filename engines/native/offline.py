@@ -1,0 +1,108 @@
+"""The engine without its server: token ids in, token ids out. Same scheduler, same runner, one process.
+
+    engine = Offline(EngineConfig(format="gguf", paths={"model.gguf": "/…"}))
+    engine.generate([[1, 2, 3]], SamplingParams(temperature=0, max_tokens=8))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engines.native.config import EngineConfig
+from engines.native.request import Finish, Request, SamplingParams
+from engines.native.runner import ModelRunner, build_runner
+from engines.native.sample.logprobs import Top
+from engines.native.scheduler import Scheduler, SchedulerConfig
+from engines.native.step import StepOutput
+
+
+@dataclass(slots=True)
+class Generated:
+    """logprobs, top: where asked. prompt_logprobs: of prompt tokens 1 …, where asked. Times: s since the call."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top: list[Top] = field(default_factory=list)
+    prompt_logprobs: list[float] = field(default_factory=list)
+    finish: Finish | None = None
+    message: str = ""
+    cached_tokens: int = 0
+    first_token_s: float = 0.0
+
+
+class Offline:
+    def __init__(self, config: EngineConfig, runner: ModelRunner | None = None) -> None:
+        """`runner`: one that is built already, for `config`."""
+        self.runner = runner or build_runner(config)
+        sizes = self.runner.sizes
+        self.scheduler = Scheduler(
+            SchedulerConfig(
+                max_num_seqs=sizes.max_num_seqs,
+                max_batched_tokens=sizes.max_batched_tokens,
+                prefix_cache=config.prefix_cache,
+            ),
+            num_blocks=self.runner.num_blocks,
+            block_size=self.runner.block_size,
+            max_model_len=self.runner.max_model_len,
+        )
+        self._next_id = 0
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Generated]:
+        """Run all prompts to their end, in the order given. A prompt that does not fit ends with Finish.ERROR.
+
+        params: one for all, or one per prompt. The caller checks them, as the server's door does.
+        """
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        begun = time.monotonic()
+        results: dict[int, Generated] = {}
+        for prompt, chosen in zip(prompts, each, strict=True):
+            self._next_id += 1
+            results[self._next_id] = Generated()
+            ids = np.array(prompt, np.int32)
+            self.scheduler.add(Request(id=self._next_id, token_ids=ids, params=chosen, prompt_len=len(ids)))
+        while self.scheduler.has_work:
+            self._step(results, begun)
+        self._collect(results)
+        return list(results.values())
+
+    def _step(self, results: dict[int, Generated], begun: float) -> None:
+        step = self.scheduler.plan(time.monotonic())
+        if step is None:
+            self._collect(results)
+            return
+        for request in step.added:
+            self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
+        if step.copies:
+            self.runner.copy_blocks(step.copies)
+        output = self.runner.execute(step.plan)
+        ids = self.scheduler.table.ids[step.plan.rows].tolist()
+        for position, (_, values, _) in output.prompt_logprobs.items():
+            results[ids[position]].prompt_logprobs += values
+        drawn = self.scheduler.commit(step, output)
+        for request_id, token, position in zip(
+            drawn.ids.tolist(), drawn.tokens.tolist(), drawn.positions.tolist(), strict=True
+        ):
+            _append(results[request_id], token, position, output, begun)
+        self._collect(results)
+
+    def _collect(self, results: dict[int, Generated]) -> None:
+        for request_id, cached in self.scheduler.started:
+            results[request_id].cached_tokens = cached
+        for ending in self.scheduler.endings:
+            results[ending.id].finish, results[ending.id].message = ending.finish, ending.message
+        self.scheduler.started, self.scheduler.endings = [], []
+
+
+def _append(result: Generated, token: int, position: int, output: StepOutput, begun: float) -> None:
+    if not result.token_ids:
+        result.first_token_s = time.monotonic() - begun
+    result.token_ids.append(token)
+    if position in output.top:
+        result.logprobs.append(float(output.logprobs[position]))
+        result.top.append(output.top[position])
