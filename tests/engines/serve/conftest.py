@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines.instances import Running, smollm2_gguf
+from tests.engines.instances import Running
+from tests.engines.weights import smollm2
 
 SCRIPTED = "tests.engines.scripted_instance"
 
@@ -14,7 +15,7 @@ SCRIPTED = "tests.engines.scripted_instance"
 @pytest.fixture(scope="session")
 def instance() -> Iterator[Running]:
     """An engine that answers with its prompt; 5 ms a step."""
-    running = Running(smollm2_gguf(), module=SCRIPTED, script={"step_s": 0.005}, options={"max_body_bytes": 100_000})
+    running = Running(smollm2(), module=SCRIPTED, script={"step_s": 0.005}, options={"max_body_bytes": 100_000})
     try:
         yield running
     finally:

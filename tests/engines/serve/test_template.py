@@ -9,7 +9,7 @@ from engines.native.loader.model_files import open_model
 from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.serve.errors import ApiError
 from engines.native.serve.template import ChatTemplate
-from tests.engines.instances import smollm2_gguf
+from tests.engines.weights import smollm2
 
 CONVERSATION = [
     {"role": "system", "content": "You are <b>terse</b>."},
@@ -35,7 +35,7 @@ def reference(source: str, messages: list[dict[str, str]], **names: object) -> s
 
 
 def test_smollm2_template_as_transformers_renders_it() -> None:
-    gguf = smollm2_gguf()
+    gguf = smollm2()
     _, facts = load_tokenizer(open_model("gguf", {gguf.name: str(gguf)}))
     for messages in (CONVERSATION, CONVERSATION[1:], CONVERSATION[1:2]):
         ours = ChatTemplate(facts.chat_template, {}).render(messages)

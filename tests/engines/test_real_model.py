@@ -1,0 +1,99 @@
+"""Scheduler, block pool and the real model together: the ids of an answer depend on nothing but its request.
+Names carry the case of cases/engine.md. Prompts are token ids, so that nothing else is in play."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.native.config import EngineConfig
+from engines.native.offline import Offline
+from engines.native.request import Finish, SamplingParams
+from engines.native.runner import ModelRunner, build_runner
+from engines.native.scheduler import Scheduler, SchedulerConfig
+from tests.engines.weights import golden, smollm2
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def config() -> EngineConfig:
+    path = smollm2()
+    return EngineConfig(
+        format="gguf",
+        paths={path.name: str(path)},
+        device="cpu",
+        dtype="float32",
+        max_model_len=512,
+        max_num_seqs=8,
+        kv_cache_bytes=64 * 2**20,
+    )
+
+
+@pytest.fixture(scope="module")
+def runner(config: EngineConfig) -> ModelRunner:
+    return build_runner(config)
+
+
+@pytest.fixture
+def engine(config: EngineConfig, runner: ModelRunner) -> Offline:
+    return Offline(config, runner)
+
+
+def prompts() -> list[list[int]]:
+    """Four real prompts of different length, two of which begin with the same 40 tokens."""
+    ids = sorted((line["prompt_token_ids"] for line in golden()), key=len)
+    chosen = [list(ids[0]), list(ids[len(ids) // 2])[:60]]
+    trunk = [token for one in ids for token in one][:40]
+    return [*chosen, [*trunk, *ids[0][:5]], [*trunk, *ids[1][:9]]]
+
+
+def idle(engine: Offline) -> None:
+    """Nothing owned, nothing lost."""
+    assert engine.scheduler.check() == []
+    assert engine.scheduler.pool.used == 0
+
+
+@pytest.mark.weights
+@pytest.mark.slow
+def test_greedy_alone_equals_batched_and_cache_changes_nothing_e4_e5(engine: Offline, runner: ModelRunner) -> None:
+    cached = engine.scheduler
+    engine.scheduler = Scheduler(
+        SchedulerConfig(max_num_seqs=8, max_batched_tokens=48, prefix_cache=False),  # long prompts in several chunks
+        num_blocks=runner.num_blocks,
+        block_size=runner.block_size,
+        max_model_len=runner.max_model_len,
+    )
+    alone = [engine.generate([prompt], GREEDY)[0] for prompt in prompts()]
+    assert {answer.cached_tokens for answer in alone} == {0}
+    idle(engine)
+    engine.scheduler = cached
+    for hits in (False, True):
+        batched = engine.generate(prompts(), GREEDY)
+        assert [answer.token_ids for answer in batched] == [answer.token_ids for answer in alone]
+        if hits:
+            found = [answer.cached_tokens for answer in batched]
+            assert found == [len(prompt) // 16 * 16 for prompt in prompts()]
+        idle(engine)
+
+
+@pytest.mark.weights
+@pytest.mark.slow
+def test_f1_preempted_answers_equal_undisturbed_ones(engine: Offline, runner: ModelRunner) -> None:
+    greedy = SamplingParams(temperature=0.0, max_tokens=14)
+    sampled = SamplingParams(temperature=0.8, top_p=0.95, seed=7, max_tokens=14, presence_penalty=0.5)
+    wanted = [[5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15]]
+    params = [greedy, sampled]
+    undisturbed = [engine.generate([one], chosen)[0] for one, chosen in zip(wanted, params, strict=True)]
+    engine.scheduler = Scheduler(
+        SchedulerConfig(max_num_seqs=8, max_batched_tokens=64),
+        num_blocks=4,  # three blocks of 16 for two requests of 20 and 19 tokens
+        block_size=runner.block_size,
+        max_model_len=runner.max_model_len,
+    )
+    short = SamplingParams(temperature=0.0, max_tokens=1)
+    engine.generate([[1, 2]] * 4, short)  # history says: outputs are short, so both are let in
+    answers = engine.generate(wanted, params)
+    assert engine.scheduler.preemptions > 0
+    assert [answer.token_ids for answer in answers] == [answer.token_ids for answer in undisturbed]
+    assert {answer.finish for answer in answers} == {Finish.LENGTH}
+    idle(engine)
