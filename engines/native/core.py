@@ -226,7 +226,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     sizes = runner.sizes
     scheduling = SchedulerConfig(
         max_num_seqs=sizes.max_num_seqs,
-        max_batched_tokens=config.max_batched_tokens,
+        max_batched_tokens=sizes.max_batched_tokens,
         prefix_cache=config.prefix_cache,
     )
     facts = {
@@ -238,7 +238,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "kv_blocks": sizes.num_blocks - 1,
         "block_size": sizes.block_size,
         "kv_cache_bytes": sizes.plan.kv_cache,
-        "max_batched_tokens": config.max_batched_tokens,
+        "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
     }
     return Served(runner, scheduling, facts)
