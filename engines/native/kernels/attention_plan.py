@@ -9,6 +9,7 @@ import torch
 
 Kind = Literal["decode", "chunk", "prefill"]
 
+PROGRAMS = 2  # per processor, where splits can make as many
 MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
 MAX_SPLIT = 4096  # keys per split of a decode, even where rows alone fill the device: a long row among short ones
 
@@ -93,14 +94,15 @@ def plan(
     """
     kind: Kind = "decode" if max_query * group <= 16 else "chunk" if max_query * group <= 64 else "prefill"
     tile = choose_tile(head_dim, kind, dtype, device)
-    block_m = max(tile.block_m, _power_of_2(group))
+    rows_used = _power_of_2(max_query * group)  # a smaller tile where no row fills the table's
+    block_m = max(min(tile.block_m, rows_used), 16, _power_of_2(group))
     if block_m != tile.block_m:
         tile = Tile(block_m, tile.block_n, tile.warps, tile.stages)
     block_q = block_m // group
     one_block = max_query <= block_q
     query_blocks = rows if one_block else tokens // block_q + rows
     keys = max_seq if window == 0 else min(max_seq, window + block_q + tile.block_n)
-    wanted = max(1, 2 * device.processors // max(query_blocks * kv_heads, 1))  # two programs per processor
+    wanted = max(1, PROGRAMS * device.processors // max(query_blocks * kv_heads, 1))
     size = max(-(-keys // wanted), MIN_SPLIT)
     if kind == "decode":
         size = min(size, MAX_SPLIT)
