@@ -46,7 +46,7 @@ export function useSignIn() {
     onSuccess: (session) => {
       // Nothing that the page holds of one person may be seen by the next.
       if (lastUser !== null && lastUser !== session.user.id) return window.location.reload()
-      queryClient.clear()
+      queryClient.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] })
       queryClient.setQueryData(SESSION_KEY, adopt(session))
     },
   })

@@ -15,12 +15,23 @@ export function themeConfig(dark: boolean): ThemeConfig {
       colorBgLayout: dark ? '#0b1216' : '#f4f7f8',
       colorBgContainer: dark ? '#121b20' : '#ffffff',
       colorBgElevated: dark ? '#18232a' : '#ffffff',
+      // Words of a state must be readable on the tint behind them (WCAG AA).
+      ...(dark
+        ? {}
+        : {
+            colorSuccess: '#237804',
+            colorWarning: '#ad6800',
+            colorError: '#cf1322',
+            colorPrimaryBg: '#e0f2f6',
+          }),
       borderRadius: 8,
       fontFamily: FONT,
       fontFamilyCode: MONOSPACE,
     },
     components: {
       Layout: { siderBg: dark ? '#121b20' : '#ffffff', headerBg: dark ? '#121b20' : '#ffffff' },
+      Menu: dark ? {} : { itemSelectedBg: '#e0f2f6' },
+      Segmented: { trackBg: dark ? '#1d2a32' : '#e3eaed' },
       Table: { cellPaddingBlock: 10 },
     },
   }

@@ -14,7 +14,7 @@ describe('units', () => {
     expect(formatMs(84.4)).toBe('84 ms')
     expect(formatMs(1_240)).toBe('1.2 s')
     expect(formatSeconds(125)).toBe('2 min 5 s')
-    expect(formatSeconds(119.7)).toBe('2 min 0 s')
+    expect(formatSeconds(119.7)).toBe('2 min')
     expect(formatSeconds(90_000)).toBe('1 d 1 h')
   })
 

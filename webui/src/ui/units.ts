@@ -35,9 +35,14 @@ export function formatSeconds(seconds: number): string {
   if (seconds < 10) return `${seconds.toFixed(seconds < 1 ? 2 : 1)} s`
   if (seconds < 60) return `${Math.round(seconds)} s`
   const whole = Math.round(seconds)
-  if (whole < 3_600) return `${Math.floor(whole / 60)} min ${whole % 60} s`
-  if (whole < 86_400) return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`
-  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3_600)} h`
+  if (whole < 3_600) return pair(whole, 60, 'min', 1, 's')
+  if (whole < 86_400) return pair(whole, 3_600, 'h', 60, 'min')
+  return pair(whole, 86_400, 'd', 3_600, 'h')
+}
+
+function pair(seconds: number, large: number, largeUnit: string, small: number, smallUnit: string): string {
+  const rest = Math.floor((seconds % large) / small)
+  return `${Math.floor(seconds / large)} ${largeUnit}${rest > 0 ? ` ${rest} ${smallUnit}` : ''}`
 }
 
 export function formatRate(perSecond: number): string {

@@ -141,6 +141,8 @@ export const operations = {
     errors: 'Errors',
     prompt: 'Prompt tokens',
     cached: 'of them cached',
+    cachedPrompt: 'Prompt tokens, cached',
+    otherPrompt: 'Prompt tokens, computed',
     completion: 'Generated tokens',
     total: 'Total',
     emptyTitle: 'No usage in this time range',

@@ -142,6 +142,8 @@ export const operations: typeof en = {
     errors: '错误',
     prompt: '提示词元',
     cached: '其中缓存',
+    cachedPrompt: '提示词元（缓存）',
+    otherPrompt: '提示词元（计算）',
     completion: '生成词元',
     total: '合计',
     emptyTitle: '此时间范围内没有用量',

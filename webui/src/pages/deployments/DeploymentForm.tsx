@@ -1,11 +1,20 @@
 import { Skeleton } from 'antd'
 import { useNavigate, useParams, useSearchParams } from 'react-router'
 import { useCreateDeployment, useDeployment, useEditDeployment } from '@/api/deployments'
+import { useVersion } from '@/api/models'
 import type { Deployment } from '@/api/types'
 import { useText } from '@/i18n'
 import { Loaded, Page } from '@/ui/Page'
 import { useAct } from '@/ui/useAct'
-import { changedFields, fromDeployment, NEW_VALUES, restartingFields, toInput } from './formValues'
+import { suggestedName } from './fields/names'
+import {
+  changedFields,
+  type FormValues,
+  fromDeployment,
+  NEW_VALUES,
+  restartingFields,
+  toInput,
+} from './formValues'
 import { RevisionForm } from './RevisionForm'
 
 function withForce<Body extends object>(body: Body, force: boolean): Body {
@@ -14,27 +23,44 @@ function withForce<Body extends object>(body: Body, force: boolean): Body {
 
 export function NewDeployment() {
   const t = useText()
-  const act = useAct()
-  const navigate = useNavigate()
   const [params] = useSearchParams()
-  const create = useCreateDeployment()
+  const asked = params.get('version') ?? undefined
+  const version = useVersion(asked)
   return (
     <Page title={t.deployments.form.newTitle} parent={{ title: t.deployments.title, to: '/deployments' }}>
-      <RevisionForm
-        initial={{ ...NEW_VALUES, version: params.get('version') ?? undefined }}
-        error={create.error}
-        pending={create.isPending}
-        submitText={() => t.deployments.form.submit}
-        onSubmit={(values, force) =>
-          create.mutate(withForce(toInput(values), force), {
-            onSuccess: (deployment) => {
-              act.done(t.deployments.form.created(deployment.name))
-              navigate(`/deployments/${deployment.id}`)
-            },
-          })
-        }
-      />
+      {asked === undefined ? (
+        <Create initial={NEW_VALUES} />
+      ) : (
+        <Loaded query={version}>
+          {({ model_name }) => (
+            <Create initial={{ ...NEW_VALUES, version: asked, name: suggestedName(model_name) }} />
+          )}
+        </Loaded>
+      )}
     </Page>
+  )
+}
+
+function Create({ initial }: { initial: FormValues }) {
+  const t = useText()
+  const act = useAct()
+  const navigate = useNavigate()
+  const create = useCreateDeployment()
+  return (
+    <RevisionForm
+      initial={initial}
+      error={create.error}
+      pending={create.isPending}
+      submitText={() => t.deployments.form.submit}
+      onSubmit={(values, force) =>
+        create.mutate(withForce(toInput(values), force), {
+          onSuccess: (deployment) => {
+            act.done(t.deployments.form.created(deployment.name))
+            navigate(`/deployments/${deployment.id}`)
+          },
+        })
+      }
+    />
   )
 }
 

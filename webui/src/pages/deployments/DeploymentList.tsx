@@ -139,7 +139,7 @@ function DeploymentTable({ deployments }: { deployments: Deployment[] }) {
         columns={columns}
         dataSource={shown}
         pagination={false}
-        scroll={{ x: 'max-content' }}
+        scroll={{ x: 860 }}
         locale={{ emptyText: t.deployments.noMatch }}
       />
     </>

@@ -114,7 +114,7 @@ function JobTable({
       rowKey="id"
       columns={columns}
       dataSource={jobs.results}
-      scroll={{ x: 'max-content' }}
+      scroll={{ x: 860 }}
       locale={{ emptyText: t.jobs.noMatch }}
       pagination={{
         current: page,

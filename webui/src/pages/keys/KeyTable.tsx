@@ -85,13 +85,7 @@ export function KeyTable({ keys }: { keys: ApiKey[] }) {
   }
   return (
     <>
-      <Table
-        rowKey="id"
-        columns={columns}
-        dataSource={keys}
-        pagination={false}
-        scroll={{ x: 'max-content' }}
-      />
+      <Table rowKey="id" columns={columns} dataSource={keys} pagination={false} scroll={{ x: 860 }} />
       <ConfirmByName
         open={revoking !== null}
         title={t.keys.revokeTitle(revoking?.name ?? '')}

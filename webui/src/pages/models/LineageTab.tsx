@@ -59,14 +59,16 @@ function Edge({ edge, from, to }: { edge: LineageEdge; from: Placed; to: Placed 
   const [x1, y1] = [left(from) + BOX.width, top(from) + BOX.height / 2]
   const [x2, y2] = [left(to), top(to) + BOX.height / 2]
   const middle = (x1 + x2) / 2
+  // Words stand where the line arrives: each version has that place for itself.
+  const end = x2 - 10
   return (
     <g>
       <path d={`M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`} className="lineage-edge" />
-      <text x={middle} y={(y1 + y2) / 2 - 6} className="lineage-note">
+      <text x={end} y={y2 - 8} className="lineage-note">
         {t.models.detail.edge[edge.kind]}
       </text>
       {Object.entries(edge.changes).map(([name, change], index) => (
-        <text key={name} x={middle} y={(y1 + y2) / 2 + 10 + index * 14} className="lineage-note">
+        <text key={name} x={end} y={y2 + 12 + index * 14} className="lineage-note">
           {`${name} ${change.before} → ${change.after} ${change.unit}`}
         </text>
       ))}

@@ -126,7 +126,7 @@ function ModelTable({ models }: { models: Model[] }) {
         columns={columns}
         dataSource={shown}
         pagination={false}
-        scroll={{ x: 'max-content' }}
+        scroll={{ x: 860 }}
         locale={{ emptyText: t.models.noMatch }}
       />
     </>

@@ -47,7 +47,7 @@ export function VersionsTab({ model }: { model: ModelDetail }) {
       columns={columns}
       dataSource={model.versions}
       pagination={false}
-      scroll={{ x: 'max-content' }}
+      scroll={{ x: 860 }}
       expandable={{
         expandedRowKeys: [open],
         onExpand: (expanded, version) => setOpen(expanded ? String(version.number) : 'none'),

@@ -67,19 +67,18 @@ function NodeTable({ nodes }: { nodes: Node[] }) {
     },
     { title: t.nodes.heartbeat, render: (_, node) => <HeartbeatAge node={node} /> },
     { title: t.nodes.cpus, dataIndex: 'cpu_count', align: 'right' },
-    { title: t.nodes.memory, width: 300, render: (_, node) => <MemoryBar node={node} /> },
-    { title: t.nodes.gpus, width: 300, render: (_, node) => <GpuBars gpus={node.gpus} /> },
+    {
+      title: `${t.nodes.memory} · ${t.nodes.gpus}`,
+      render: (_, node) => (
+        <div className="resources">
+          <MemoryBar node={node} />
+          <GpuBars gpus={node.gpus} />
+        </div>
+      ),
+    },
     { title: t.nodes.disk, render: (_, node) => formatBytes(node.disk_free) },
     { title: t.nodes.instances, align: 'right', render: (_, node) => node.instances.length },
     { title: t.common.actions, render: (_, node) => <NodeActions node={node} /> },
   ]
-  return (
-    <Table
-      rowKey="id"
-      columns={columns}
-      dataSource={nodes}
-      pagination={false}
-      scroll={{ x: 'max-content' }}
-    />
-  )
+  return <Table rowKey="id" columns={columns} dataSource={nodes} pagination={false} scroll={{ x: 860 }} />
 }

@@ -9,8 +9,8 @@ export function UsageChart({ rows }: { rows: UsageRow[] }) {
   const locale = useLocale()
   const top = Math.max(1, ...rows.map((row) => row.prompt_tokens + row.completion_tokens))
   const parts = (row: UsageRow) => [
-    { key: 'cached', name: `${t.usage.prompt}, ${t.usage.cached}`, value: row.cached_tokens },
-    { key: 'prompt', name: t.usage.prompt, value: row.prompt_tokens - row.cached_tokens },
+    { key: 'cached', name: t.usage.cachedPrompt, value: row.cached_tokens },
+    { key: 'prompt', name: t.usage.otherPrompt, value: row.prompt_tokens - row.cached_tokens },
     { key: 'completion', name: t.usage.completion, value: row.completion_tokens },
   ]
   return (
@@ -33,8 +33,8 @@ export function UsageChart({ rows }: { rows: UsageRow[] }) {
         ))}
       </div>
       <div className="legend small">
-        <span className="key part-cached" /> {`${t.usage.prompt}, ${t.usage.cached}`}
-        <span className="key part-prompt" /> {t.usage.prompt}
+        <span className="key part-cached" /> {t.usage.cachedPrompt}
+        <span className="key part-prompt" /> {t.usage.otherPrompt}
         <span className="key part-completion" /> {t.usage.completion}
       </div>
     </>

@@ -18,7 +18,7 @@ export function UsageTable({ usage, groupName }: { usage: Usage; groupName: stri
       rowKey={(row) => row.group ?? ''}
       dataSource={usage.rows}
       pagination={false}
-      scroll={{ x: 'max-content' }}
+      scroll={{ x: 860 }}
       columns={[
         { title: groupName, render: (_, row) => row.label || t.usage.noLabel },
         ...columns.map(({ key, title }) => ({

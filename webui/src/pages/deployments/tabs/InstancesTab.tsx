@@ -39,7 +39,7 @@ export function InstancesTab({ deployment }: { deployment: Deployment }) {
       columns={columns}
       dataSource={deployment.instances}
       pagination={false}
-      scroll={{ x: 'max-content' }}
+      scroll={{ x: 860 }}
       locale={{ emptyText: t.deployments.detail.noInstances }}
       expandable={{ expandedRowRender: (instance) => <InstanceFacts instance={instance} /> }}
     />

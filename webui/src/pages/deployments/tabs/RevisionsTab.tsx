@@ -52,15 +52,7 @@ function RevisionTable({ deployment, revisions }: { deployment: Deployment; revi
       render: (_, revision) => !revision.current && <Rollback deployment={deployment} revision={revision} />,
     },
   ]
-  return (
-    <Table
-      rowKey="id"
-      columns={columns}
-      dataSource={revisions}
-      pagination={false}
-      scroll={{ x: 'max-content' }}
-    />
-  )
+  return <Table rowKey="id" columns={columns} dataSource={revisions} pagination={false} scroll={{ x: 860 }} />
 }
 
 function Changes({ revision, before }: { revision: Revision; before: Revision | undefined }) {
