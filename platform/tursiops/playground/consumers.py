@@ -24,6 +24,7 @@ BROKER_AWAY = Refused("broker_away", "The broker is restarting; answers can't be
 
 
 class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc] # channels has no types
+    channel_layer_alias = "none"  # not configured, so there is none: frames never pass through a channel layer
     _who: sockets.Visitor | None = None
 
     async def connect(self) -> None:

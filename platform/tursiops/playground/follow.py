@@ -16,8 +16,10 @@ async def follow(answer: Answer, after: int) -> AsyncIterator[dict[str, Any]]:
 
     The reader pulls: one that is slow holds back nobody, and loses frames only past `MAX_FRAMES`, which it is told.
     """
+    wait_ms = 1  # what there is, or that there is nothing, is told at once
     while True:
-        frames = await answers.read(answer, after, _WAIT_MS)
+        frames = await answers.read(answer, after, wait_ms)
+        wait_ms = _WAIT_MS
         for frame in frames:
             if frame["seq"] != after + 1:
                 yield answer.frame(

@@ -11,10 +11,10 @@ from tursiops.accounts.models import Membership
 from tursiops.core import events, selectors
 from tursiops.jobs.live import push_progress
 
-from tests import factories
+from tests import committed, factories
 from tests.websockets import socket_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+team, other_team = committed.team, committed.other_team
 
 
 def record(team, text="changed"):
@@ -152,11 +152,15 @@ def test_two_interleaved_transactions_hide_no_event_from_a_follower(team, viewer
     assert seen == [(1, "zeroth"), (2, "first"), (3, "second")]
 
 
+@pytest.mark.django_db
 def test_rolled_back_change_leaves_no_number_behind(team):
     with transaction.atomic():
         events.record(team=team, kind="a", subject_type="x", subject_id=uuid.uuid4(), text="never")
         transaction.set_rollback(True)
     assert record(team).sequence == 1
+
+
+def test_event_outside_a_transaction_is_refused(team):
     with pytest.raises(RuntimeError, match="outside a transaction"):
         events.record(team=team, kind="a", subject_type="x", subject_id=uuid.uuid4(), text="no transaction")
 
