@@ -199,10 +199,10 @@ def test_kill_9_while_streams_run(platform, victim):
     (process,) = find(platform.up)
     process.send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    for client in clients:
-        client.join(120)
     until(lambda: can_chat(platform), 180, f"an answer after the death of {victim}")
     back = time.monotonic() - killed
+    for client in clients:
+        client.join(120)
     seen = sorted(client.outcome for client in clients)
     platform.outcomes.append(f"| {victim} | {', '.join(seen)} | {back:.0f} s |")
     for client in clients:

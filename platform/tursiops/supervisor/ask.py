@@ -31,6 +31,26 @@ def status_of(host: str, port: int, path: str, timeout: float = 2.0) -> int:
         connection.close()
 
 
+def reachable(host: str) -> str:
+    """Where a process of this machine finds a server that binds `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def answers(host: str, port: int, model: str, bearer: str) -> int:
+    """HTTP status of a request for one token, or 0."""
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+    try:
+        connection.request(
+            "POST", "/v1/chat/completions", json.dumps({**body(model), "stream": False, "max_tokens": 1}), headers
+        )
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
+
+
 def ask(host: str, port: int, model: str, key: str) -> Iterator[str | Answer]:
     """Pieces of the streamed answer as they come, then the Answer. Raises ValueError with the server's own words."""
     connection = http.client.HTTPConnection(host, port, timeout=120)

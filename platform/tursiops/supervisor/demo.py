@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from engines.api import Channel, ChildError
+from tursiops.supervisor import ask
 
 if TYPE_CHECKING:
     from tursiops.accounts.models import Team
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 NAME = "smollm2"
 KEY_NAME = "first start"
-NODE_LIMIT_S, IMPORT_LIMIT_S, READY_LIMIT_S = 60.0, 900.0, 300.0
+NODE_LIMIT_S, IMPORT_LIMIT_S, READY_LIMIT_S, ANSWER_LIMIT_S = 60.0, 900.0, 300.0, 60.0
 
 
 def main(argv: list[str]) -> int:
@@ -46,10 +48,14 @@ def main(argv: list[str]) -> int:
 
 def serve_demo(channel: Channel, device: str) -> dict[str, Any]:
     """{} where there is nothing to show; else the deployment's name, and the secret of a key made just now."""
+    from django.utils import timezone
+
     from tursiops.accounts.models import Team, User
     from tursiops.core.audit import Actor
     from tursiops.deployments.models import Deployment, Desired
+    from tursiops.secrets import sign_internal
 
+    began = timezone.now()
     team = Team.objects.order_by("created_at").first()
     admin = User.objects.filter(is_superuser=True, is_active=True).order_by("date_joined").first()
     if team is None or admin is None:
@@ -64,8 +70,10 @@ def serve_demo(channel: Channel, device: str) -> dict[str, Any]:
         deployment = deploy(channel, team, actor, version, device)
     if deployment.desired == Desired.STOPPED or not sum(deployment.replicas.values()):
         return {}
-    wait_ready(channel, deployment)
-    return {"deployment": NAME, "key": first_key(team, actor)}
+    wait_ready(channel, deployment, began)
+    key = first_key(team, actor)
+    wait_answer(channel, key or sign_internal(str(team.pk), str(admin.pk)))
+    return {"deployment": NAME, "key": key}
 
 
 def ready_version(channel: Channel, team: Team, actor: Actor) -> Version:
@@ -138,7 +146,8 @@ def wait_node(channel: Channel) -> Node:
         time.sleep(0.2)
 
 
-def wait_ready(channel: Channel, deployment: Deployment) -> None:
+def wait_ready(channel: Channel, deployment: Deployment, began: datetime) -> None:
+    """Only what a node has seen since `began` counts: after a hard stop the rows still tell of the last run."""
     from tursiops.deployments.derive import DeploymentState
     from tursiops.deployments.rows import derived_state
 
@@ -146,9 +155,10 @@ def wait_ready(channel: Channel, deployment: Deployment) -> None:
     while True:
         instances = list(deployment.instances.all())
         derived = derived_state(deployment, instances)
-        if derived.state == DeploymentState.READY:
+        fresh = all(instance.seen_at and instance.seen_at >= began for instance in instances)
+        if fresh and derived.state == DeploymentState.READY:
             return
-        if derived.state == DeploymentState.FAILED:
+        if fresh and derived.state == DeploymentState.FAILED:
             raise ChildError("failed", f"{deployment.name} failed: {derived.reason}", "See engine.log of its instance.")
         if time.monotonic() > end:
             why = f"{deployment.name} is {derived.state} after {READY_LIMIT_S:.0f} s. {derived.reason}"
@@ -157,6 +167,19 @@ def wait_ready(channel: Channel, deployment: Deployment) -> None:
         states = ", ".join(str(instance.state) for instance in instances) or "waiting for the controller"
         channel.progress(0.5 + loading / 2, f"{deployment.name}: {states}, loaded {loading:.0%}")
         time.sleep(0.2)
+
+
+def wait_answer(channel: Channel, bearer: str) -> None:
+    """One token through the gateway: its routes and keys have arrived."""
+    from django.conf import settings
+
+    end = time.monotonic() + ANSWER_LIMIT_S
+    while (status := ask.answers(ask.reachable(settings.GATEWAY_HOST), settings.GATEWAY_PORT, NAME, bearer)) != 200:
+        if time.monotonic() > end:
+            why = f"the gateway answers {status or 'nothing'} for {NAME} after {ANSWER_LIMIT_S:.0f} s"
+            raise ChildError("no_answer", why, "See gateway.log and controller.log.")
+        channel.progress(0.99, f"{NAME}: waiting for the gateway's route")
+        time.sleep(0.3)
 
 
 def first_key(team: Team, actor: Actor) -> str | None:

@@ -14,7 +14,7 @@ from tursiops.supervisor.logs import ProcessLog
 from tursiops.supervisor.table import Program, django
 
 TOO_OFTEN = 3  # quick ends in a row that make a start fail
-ENGINES_STOP_S = 25.0
+ENGINES_STOP_S = 60.0  # its imports alone take 20 s on a machine that is busy
 
 
 class Processes:

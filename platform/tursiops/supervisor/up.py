@@ -21,7 +21,7 @@ START_LIMIT_S = 180.0
 class Up:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.host = "127.0.0.1" if base.GATEWAY_HOST in ("0.0.0.0", "::") else base.GATEWAY_HOST
+        self.host = ask.reachable(base.GATEWAY_HOST)
         self.port = base.GATEWAY_PORT
         self.url = f"http://{self.host}:{self.port}"
         self.processes = Processes(base.RUN_DIR, self.port)
