@@ -83,8 +83,9 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
     @extend_schema(operation_id="aliases_set", request=AliasInput, responses=ModelDetailSerializer)
     @action(detail=True, methods=["put"], url_path="aliases/<str:name>")
     def alias(self, request: Request, pk: str, name: str) -> Response:
+        model = self.get_object()
         version_id = _valid(AliasInput(data=request.data))["version"]
-        services.set_alias(model=self.get_object(), actor=self.actor, name=name, version_id=version_id)
+        services.set_alias(model=model, actor=self.actor, name=name, version_id=version_id)
         return self._detail()
 
     @extend_schema(operation_id="aliases_remove", responses={204: None})
