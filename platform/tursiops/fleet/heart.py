@@ -24,6 +24,7 @@ class Heart(threading.Thread):
 
     def run(self) -> None:
         while not self._stop_asked.is_set():
+            close_old_connections()
             self.beat()
             self._stop_asked.wait(HEARTBEAT_S)
         connection.close()
@@ -31,7 +32,6 @@ class Heart(threading.Thread):
     def beat(self) -> None:
         """One report. A database that is away costs a log line, no more: engines go on, the next beat tells."""
         try:
-            close_old_connections()
             inventory = read_inventory(self._data_dir)
             if not node_heartbeat(node_id=self._node.pk, epoch=self._node.epoch, inventory=inventory):
                 self.superseded = True

@@ -70,7 +70,7 @@ class Host:
 @pytest.fixture
 def stored_version(db, settings, tmp_path):
     """A ready version whose one file lies in the store."""
-    settings.STORE_DIR = tmp_path / "store"
+    settings.STORE_DIR = tmp_path / "data" / "store"
     blob = store.put_stream(io.BytesIO(b"weights"))
     return factories.make_version(files={"tiny.gguf": blob}, size_bytes=7)
 
