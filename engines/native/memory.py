@@ -1,6 +1,6 @@
 """Where an instance's memory goes: pure arithmetic, the same for the estimate in the console and for the runner.
 
-weights      parameters × bytes of the dtype (int8 keeps the embedding table in float32)
+weights      parameters × bytes of the dtype (int8 keeps the embedding table in float16)
 kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks
 activations  the widest moment of one step, and the logits of every request
 overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer and row tables
@@ -159,7 +159,7 @@ def weight_bytes(shape: Dimensions, dtype: str) -> int:
         return shape.parameters * KV_BYTES[dtype]
     table = shape.vocab * shape.hidden
     linear = shape.parameters - table * (1 if shape.tied_embeddings else 2)
-    return table * 4 + table + linear
+    return table * 2 + table + linear
 
 
 def activation_bytes(shape: Dimensions, demand: Demand) -> int:

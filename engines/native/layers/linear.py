@@ -10,15 +10,31 @@ import torch.nn.functional as F
 Linear = Callable[[torch.Tensor], torch.Tensor]
 """x [t, in] → [t, out]."""
 
+Method = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+"""(weight [out, in], bias [out] or None) → the layer."""
+
 
 class DenseLinear:
-    """weight [out, in] and bias [out], in the dtype of the activations."""
+    """Weight [out, in] and bias [out], in the dtype of the activations."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return F.linear(x, self.weight, self.bias)
+
+
+class TransposedLinear:
+    """Weight kept as [in, out]: on a CPU one row times it runs at up to twice the speed of the usual layout, because
+    the sums of the outputs go on in registers side by side; more rows take the same time."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight.t().contiguous(), bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.bias is None:
+            return torch.mm(x, self.weight)
+        return torch.addmm(self.bias, x, self.weight)
 
 
 class DynamicInt8Linear:
@@ -30,9 +46,8 @@ class DynamicInt8Linear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         weight = weight.float()
         scales = (weight.abs().amax(dim=1) / 127).clamp_(min=1e-12)
-        quantized = torch.quantize_per_channel(
-            weight, scales, torch.zeros_like(scales, dtype=torch.int64), 0, torch.qint8
-        )
+        zeros = torch.zeros_like(scales, dtype=torch.int64)
+        quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self._packed = torch.ops.quantized.linear_prepack(quantized, None if bias is None else bias.float())
         self._product = torch.ops.quantized.linear_dynamic
 
@@ -41,10 +56,8 @@ class DynamicInt8Linear:
         return y
 
 
-METHODS: dict[str, Callable[[torch.Tensor, torch.Tensor | None], Linear]] = {
-    "float32": DenseLinear,
-    "bfloat16": DenseLinear,
-    "float16": DenseLinear,
-    "int8": DynamicInt8Linear,
-}
-"""Effective dtype of the engine → how its linear layers keep their weights."""
+def method_for(dtype: str, device_type: str) -> Method:
+    """How linear layers keep their weights, for an engine of `dtype` on "cpu" or "cuda"."""
+    if dtype == "int8":
+        return DynamicInt8Linear
+    return TransposedLinear if device_type == "cpu" else DenseLinear

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from engines.native.layers.linear import METHODS, Linear
+from engines.native.layers.embedding import ColumnEmbedding, Embedding, TableEmbedding
+from engines.native.layers.linear import Linear, TransposedLinear, method_for
 from engines.native.layers.rope import cos_sin_table
 from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.weights import Weights
@@ -34,12 +35,11 @@ def load_weights(
     """positions: length of the rotary table, tokens."""
     with Weights(files) as weights:
         loader = _Loader(files, weights, dtype, device)
-        embed = loader.tensor("embed.weight")
+        embed, head = loader.ends()
         layers = []
         for index in range(files.config.layers):
             layers.append(loader.layer(f"layers.{index}"))
             progress((index + 1) / (files.config.layers + 1))
-        head = loader.method(embed if files.config.tied else loader.tensor("head.weight"), None)
         factors = weights.read("rope_factors.weight", torch.float32) if files.config.rope.kind == "factors" else None
         table = cos_sin_table(files.config.rope, files.config.head_dim, positions, factors).to(device)
         return DecoderWeights(embed, layers, loader.tensor("norm.weight"), head, table)
@@ -49,7 +49,8 @@ class _Loader:
     def __init__(self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device) -> None:
         self._files, self._weights, self._device = files, weights, device
         self._dtype = activation_dtype(dtype)
-        self.method = METHODS[dtype]
+        self._method = method_for(dtype, device.type)
+        self._table_dtype = torch.float16 if dtype == "int8" else self._dtype
 
     def tensor(self, name: str) -> torch.Tensor:
         return self._weights.read(name, self._dtype).to(self._device)
@@ -62,7 +63,15 @@ class _Loader:
         weight = torch.cat([self.tensor(f"{prefix}.{part}.weight") for part in parts])
         biases = [self.optional(f"{prefix}.{part}.bias") for part in parts]
         present = [bias for bias in biases if bias is not None]
-        return self.method(weight, torch.cat(present) if present else None)
+        return self._method(weight, torch.cat(present) if present else None)
+
+    def ends(self) -> tuple[Embedding, Linear]:
+        """Embedding and head; one tensor where they are tied and the head keeps it whole."""
+        table = self.tensor("embed.weight")
+        head = self._method(table if self._files.config.tied else self.tensor("head.weight"), None)
+        if self._files.config.tied and isinstance(head, TransposedLinear):
+            return ColumnEmbedding(head.weight), head
+        return TableEmbedding(table.to(self._table_dtype), self._dtype), head
 
     def layer(self, prefix: str) -> LayerWeights:
         return LayerWeights(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
+from engines.native.layers.embedding import Embedding
 from engines.native.layers.linear import Linear
 from engines.native.models.config import DecoderConfig
 from engines.native.ops.base import Batch, Ops
@@ -32,7 +32,7 @@ class LayerWeights:
 
 @dataclass(slots=True)
 class DecoderWeights:
-    embed: torch.Tensor  # [vocab, hidden]
+    embed: Embedding
     layers: list[LayerWeights]
     norm: torch.Tensor  # [hidden]
     head: Linear
@@ -55,7 +55,7 @@ class Decoder:
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Run the layers, writing K and V of every token; [m, hidden] at `batch.logits_index`, normed for the head."""
         ops, eps = self.ops, self.config.norm_eps
-        residual = F.embedding(batch.token_ids, self.weights.embed)
+        residual = self.weights.embed(batch.token_ids)
         x = ops.rms_norm(residual, self.weights.layers[0].input_norm, eps)
         following = [layer.input_norm for layer in self.weights.layers[1:]]
         for index, layer in enumerate(self.weights.layers):
