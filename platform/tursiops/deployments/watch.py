@@ -79,7 +79,8 @@ class NodeWatch:
                     kind=f"node.{health.state}",
                     text=f"Node {node.name} is {health.state}. {health.reason}".strip(),
                 )
-        if frozen and not self._frozen and nodes:
+        frozen = frozen and len(nodes) > 1  # of a single node, its own event has told all
+        if frozen and not self._frozen:
             log.error("fleet.majority_silent", nodes=len(nodes))
             fleet_event(
                 node=nodes[0],

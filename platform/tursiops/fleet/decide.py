@@ -69,7 +69,7 @@ def decide(row: Instance, seen: Observation, now: datetime, limits: Limits) -> S
 
 def _stop(row: Instance, seen: Observation) -> Step:
     if seen.alive:
-        reason = row.reason if row.state == InstanceState.DRAINING else "Its requests end, then it stops."
+        reason = row.reason or "Its requests end, then it stops."  # whoever asked for it has said why
         return Step(_to(row, InstanceState.DRAINING, reason), "terminate")
     # The leader is gone; "kill" ends what it may have left in its process group.
     act: Literal["", "kill"] = "" if row.state == InstanceState.STOPPED else "kill"
