@@ -4,13 +4,15 @@ import { usePace } from './live'
 import { queryClient } from './queryClient'
 import type {
   Deployment,
+  DeploymentEdit,
   DeploymentInput,
+  EditedDeployment,
   EngineInfo,
   Estimate,
+  EstimateInput,
   EventList,
   Page,
   Revision,
-  RevisionInput,
   RoleCounts,
 } from './types'
 
@@ -66,8 +68,6 @@ export function useEngines() {
   })
 }
 
-export type EstimateInput = RevisionInput & { replicas?: RoleCounts }
-
 export function useEstimate(input: EstimateInput | null) {
   return useQuery({
     queryKey: ['estimate', input],
@@ -87,8 +87,8 @@ export function useCreateDeployment() {
 
 export function useEditDeployment(id: string) {
   return useMutation({
-    mutationFn: (body: Partial<DeploymentInput>) =>
-      call<Deployment & { restarts?: string[] }>(`deployments/${id}`, { method: 'PATCH', body }),
+    mutationFn: (body: DeploymentEdit) =>
+      call<EditedDeployment>(`deployments/${id}`, { method: 'PATCH', body }),
     onSuccess: refresh,
   })
 }

@@ -59,8 +59,11 @@ class PreferenceStore {
   }
 
   /** What the server knows of the person wins over what this browser kept. */
-  adopt(user: { language: string; theme: Theme }): void {
-    this.set({ theme: user.theme, ...(user.language ? { language: languageOf(user.language) } : {}) })
+  adopt(user: { language: string; theme?: Theme }): void {
+    this.set({
+      ...(user.theme ? { theme: user.theme } : {}),
+      ...(user.language ? { language: languageOf(user.language) } : {}),
+    })
   }
 }
 

@@ -31,7 +31,7 @@ export function themeConfig(dark: boolean): ThemeConfig {
     components: {
       Layout: { siderBg: dark ? '#121b20' : '#ffffff', headerBg: dark ? '#121b20' : '#ffffff' },
       Menu: dark ? {} : { itemSelectedBg: '#e0f2f6' },
-      Segmented: { trackBg: dark ? '#1d2a32' : '#e3eaed' },
+      Segmented: { trackBg: dark ? '#1d2a32' : '#e3eaed', ...(dark ? { itemSelectedBg: '#34464f' } : {}) },
       Table: { cellPaddingBlock: 10 },
     },
   }

@@ -13,7 +13,7 @@ export function Sparkline(props: {
   const top = Math.max(1e-9, ...points.map((value) => value ?? 0))
   const x = (index: number) => (points.length < 2 ? width / 2 : (index / (points.length - 1)) * width)
   const y = (value: number) => height - 2 - (value / top) * (height - 6)
-  const color = tone === 'primary' ? 'var(--ant-color-primary)' : 'var(--ant-purple)'
+  const color = tone === 'primary' ? 'var(--ant-color-primary)' : 'var(--second)'
   return (
     <svg
       className="sparkline"

@@ -1,5 +1,4 @@
-import type { EstimateInput } from '@/api/deployments'
-import type { Deployment, DeploymentInput } from '@/api/types'
+import type { Deployment, DeploymentInput, Device, EstimateInput } from '@/api/types'
 
 /** What the form holds: like the API's body, with the KV cache in MiB and one role. */
 export interface FormValues {
@@ -8,7 +7,7 @@ export interface FormValues {
   description: string
   replicas: number
   engine: string
-  device: string
+  device: Device
   dtype: string
   max_model_len: number
   max_num_seqs: number
@@ -45,7 +44,7 @@ export function fromDeployment(deployment: Deployment): FormValues {
     ...(revision && {
       version: revision.version,
       engine: revision.engine,
-      device: revision.device,
+      device: revision.device as Device, // the API took it as one of them
       dtype: revision.dtype,
       max_model_len: revision.max_model_len,
       max_num_seqs: revision.max_num_seqs,

@@ -8,9 +8,6 @@ import { showFieldErrors } from '@/ui/formErrors'
 
 type Source = ModelImport['source']
 
-/** The pin that the platform takes the demo model from. */
-const DEMO_REF = 'smollm2-135m-instruct'
-
 function sourceOf(text: string): Source {
   return text === 'hub' || text === 'path' ? text : 'demo'
 }
@@ -29,10 +26,7 @@ export function ImportDrawer({ source, onSource }: { source: string; onSource: (
   }
   const submit = (values: Omit<ModelImport, 'source'>) => {
     const filled = Object.fromEntries(Object.entries(values).filter(([, value]) => value)) as typeof values
-    importing.mutate(
-      { ...filled, source: chosen, ref: chosen === 'demo' ? DEMO_REF : values.ref },
-      { onError: (error) => showFieldErrors(form, error) },
-    )
+    importing.mutate({ ...filled, source: chosen }, { onError: (error) => showFieldErrors(form, error) })
   }
   return (
     <Drawer

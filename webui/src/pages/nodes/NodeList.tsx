@@ -41,7 +41,7 @@ export function NodeList() {
 export function HeartbeatAge({ node }: { node: Node }) {
   const t = useText()
   if (node.heartbeat_age_s === null) return <span className="muted">{t.common.never}</span>
-  return <span>{t.nodes.ago(formatSeconds(node.heartbeat_age_s))}</span>
+  return <span className="nowrap">{t.nodes.ago(formatSeconds(node.heartbeat_age_s))}</span>
 }
 
 function NodeTable({ nodes }: { nodes: Node[] }) {
@@ -52,7 +52,7 @@ function NodeTable({ nodes }: { nodes: Node[] }) {
       render: (_, node) => (
         <>
           <Link to={`/nodes/${node.id}`}>{node.name}</Link>
-          <div className="muted small">{`${node.backend} · ${node.address}`}</div>
+          <div className="muted small nowrap">{`${node.backend} · ${node.address}`}</div>
         </>
       ),
     },
@@ -76,7 +76,10 @@ function NodeTable({ nodes }: { nodes: Node[] }) {
         </div>
       ),
     },
-    { title: t.nodes.disk, render: (_, node) => formatBytes(node.disk_free) },
+    {
+      title: t.nodes.disk,
+      render: (_, node) => <span className="nowrap">{formatBytes(node.disk_free)}</span>,
+    },
     { title: t.nodes.instances, align: 'right', render: (_, node) => node.instances.length },
     { title: t.common.actions, render: (_, node) => <NodeActions node={node} /> },
   ]

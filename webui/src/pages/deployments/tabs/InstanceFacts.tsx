@@ -29,12 +29,7 @@ export function InstanceFacts({ instance }: { instance: Instance }) {
         <div>
           <strong>{t.deployments.detail.placement}</strong>
           <ul className="placement">
-            {chosen && (
-              <li>
-                {chosen}
-                {reason && `: ${reason}`}
-              </li>
-            )}
+            {(reason || chosen) && <li>{reason || chosen}</li>}
             {rejected.map((one) => (
               <li key={one.node} className="muted">
                 {`${one.node}: ${one.reason}`}
