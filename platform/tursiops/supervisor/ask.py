@@ -97,6 +97,6 @@ def curl(url: str, model: str, key: str) -> str:
     """One line to paste into a shell."""
     text = json.dumps(body(model))
     return (
-        f"curl -N {url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
+        f'curl -N {url}/v1/chat/completions -H "Authorization: Bearer {key}" '
         f"-H 'Content-Type: application/json' -d '{text}'"
     )
