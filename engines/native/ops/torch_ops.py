@@ -116,7 +116,7 @@ def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, view: Row
     k, v = keys[:, :, view.places], values[:, :, view.places]
     if queries == 1:  # the query heads of a group stand as queries of their one key head: no mask, no copies
         out = F.scaled_dot_product_attention(own.view(1, kv_heads, -1, size), k, v, scale=scale)
-        return out.view(1, -1, size)
+        return out.reshape(1, -1, size)  # a GPU may return heads and queries in another order
     group = own.shape[1] // kv_heads
     out = F.scaled_dot_product_attention(
         own.view(queries, kv_heads, group, size).permute(1, 2, 0, 3),
