@@ -234,9 +234,9 @@ class Scheduler:
             if self._next_key(request.token_ids, blocks, request.salt) in self._computing:
                 deferred.append(request)  # it will hit what is being computed now
                 continue
-            while not self._fits(request, blocks, draft) and self._outrank(request, draft):
+            while not (fits := self._fits(request, blocks, draft)) and self._outrank(request, draft):
                 blocks = self._cached(request)
-            if not self._fits(request, blocks, draft):
+            if not fits:
                 deferred.append(request)
                 break
             self._enter(request, blocks, draft)

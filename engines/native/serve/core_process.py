@@ -9,15 +9,16 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import zmq
-import zmq.asyncio
 
 from engines.native.ipc import FromCore, ToCore, decode_from_core, encode
 
 CORE_MODULE = "engines.native.core"
+LAST_WORDS_S = 0.1
+"""How long after its death what the core sent may still be on its way."""
 
 
 class CoreProcess:
@@ -26,7 +27,7 @@ class CoreProcess:
     def __init__(self, run_dir: Path, module: str = CORE_MODULE) -> None:
         self._run_dir, self._module = run_dir, module
         self._folder = Path(tempfile.mkdtemp(prefix="ts-core-", dir="/tmp"))  # short: a socket's path is ≤ 107 bytes
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self._outbox = self._context.socket(zmq.PUSH)
         self._inbox = self._context.socket(zmq.PULL)
         for socket, name in ((self._outbox, "to-core"), (self._inbox, "from-core")):
@@ -39,7 +40,7 @@ class CoreProcess:
         return self._process.pid if self._process else 0
 
     async def start(self) -> None:
-        """In our process group: a signal for the group, such as Ctrl-C, is ignored by it, as we end it ourselves."""
+        """It stays in our process group, but ignores signals to the group: we end it when we have drained."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -51,25 +52,38 @@ class CoreProcess:
     def send(self, message: ToCore) -> None:
         """Never blocks. To a core that died it is dropped with the core."""
         with contextlib.suppress(zmq.ZMQError):
-            zmq.Socket.send(self._outbox, encode(message), zmq.NOBLOCK)
+            self._outbox.send(encode(message), zmq.NOBLOCK)
 
     async def messages(self) -> AsyncIterator[FromCore]:
-        """Until the core is dead and all that it sent was read."""
+        """Until the core is dead and all that it sent was read.
+
+        Reads the socket itself when its descriptor wakes the loop: zmq.asyncio costs several times as much per
+        message, and there is one for every step.
+        """
         assert self._process is not None
-        dead = asyncio.ensure_future(self._process.wait())
-        receiving: asyncio.Future[bytes] = asyncio.ensure_future(self._inbox.recv())
+        loop, wake = asyncio.get_running_loop(), asyncio.Event()
+        descriptor = int(self._inbox.getsockopt(zmq.FD))
+        loop.add_reader(descriptor, wake.set)
+        dead = asyncio.create_task(self._process.wait())
+        dead.add_done_callback(lambda _: wake.set())
         try:
             while True:
-                await asyncio.wait((dead, receiving), return_when=asyncio.FIRST_COMPLETED)
-                if not receiving.done():
-                    await asyncio.wait((receiving,), timeout=0.2)  # its last words may be on the way
-                if not receiving.done():
+                wake.clear()  # before reading: the descriptor tells of changes, not of what lies there
+                if was_dead := dead.done():
+                    await asyncio.sleep(LAST_WORDS_S)
+                for frame in self._frames():
+                    yield decode_from_core(frame)
+                if was_dead:
                     return
-                yield decode_from_core(receiving.result())
-                receiving = asyncio.ensure_future(self._inbox.recv())
+                await wake.wait()
         finally:
-            for task in (dead, receiving):
-                task.cancel()
+            loop.remove_reader(descriptor)
+            dead.cancel()
+
+    def _frames(self) -> Iterator[bytes]:
+        with contextlib.suppress(zmq.Again):
+            while True:
+                yield self._inbox.recv(zmq.NOBLOCK)
 
     def last_words(self) -> str:
         """How it ended, for a reason sentence."""
