@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from tursiops.gateway import metrics, passing_ws
 from tursiops.gateway.asgi import Receive, Scope, Send, send_error, send_json, send_whole
@@ -26,6 +28,12 @@ from tursiops.gateway.usage import UsageSink
 log = structlog.get_logger()
 
 
+def new_redis(url: str) -> Redis:
+    """Tries once: what it is asked for has a fallback. Time limits are the callers' (asyncio.timeout), because
+    redis-py's own socket_timeout uses wait_for, which loses cancellations on Python 3.11."""
+    return Redis.from_url(url, socket_connect_timeout=1, socket_timeout=None, retry=Retry(NoBackoff(), 0))
+
+
 class Gateway:
     """Made before the loop runs; `start` and `stop` are called by the server's lifespan."""
 
@@ -34,7 +42,7 @@ class Gateway:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self._redis = Redis.from_url(self._config.redis_url, socket_connect_timeout=1)
+        self._redis = new_redis(self._config.redis_url)
         self._source = SnapshotSource(self._config, self._redis)
         self._limiter = Limiter(self._redis)
         self._sink = UsageSink(self._config, self._redis)

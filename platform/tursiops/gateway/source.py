@@ -17,6 +17,7 @@ from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.snapshot import Snapshot, SnapshotError
 
 log = structlog.get_logger()
+_REDIS_TIMEOUT_S = 5.0
 
 
 class SnapshotSource:
@@ -80,7 +81,8 @@ class SnapshotSource:
 
     async def refresh(self) -> None:
         """Take what Redis holds now, if it is newer. Raises RedisError or OSError while Redis is away."""
-        sealed = await self._redis.get(snapshot.REDIS_KEY)
+        async with asyncio.timeout(_REDIS_TIMEOUT_S):
+            sealed = await self._redis.get(snapshot.REDIS_KEY)
         if isinstance(sealed, bytes) and sealed != self._sealed:
             try:
                 fresh = snapshot.unseal(sealed)

@@ -16,6 +16,8 @@ from typing import Any
 import orjson
 from django.conf import settings
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
 from redis.exceptions import ResponseError
 
 KEPT_S = 600
@@ -23,6 +25,7 @@ OWNER_S = 10
 WANTED_S = 60
 MAX_FRAMES = 20_000  # at one per 50 ms: more than a quarter of an hour of writing
 _FRAME = b"frame"
+_TIMEOUT_S = 5.0
 
 _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Redis] = weakref.WeakKeyDictionary()
 
@@ -31,7 +34,12 @@ def redis() -> Redis:
     """The client of the running loop; connections belong to one."""
     loop = asyncio.get_running_loop()
     if loop not in _clients:
-        _clients[loop] = Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=15)
+        _clients[loop] = Redis.from_url(
+            settings.REDIS_URL,
+            socket_connect_timeout=2,
+            socket_timeout=None,  # it uses wait_for, which loses cancellations on Python 3.11
+            retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
+        )
     return _clients[loop]
 
 
@@ -73,7 +81,7 @@ async def release(answer: Answer) -> None:
 async def append(answer: Answer, frame: dict[str, Any]) -> bool:
     """Store a frame; False if there is one with its number already."""
     try:
-        async with redis().pipeline(transaction=False) as pipe:
+        async with asyncio.timeout(_TIMEOUT_S), redis().pipeline(transaction=False) as pipe:
             pipe.xadd(
                 answer.key, {_FRAME: orjson.dumps(frame)}, id=f"{frame['seq']}-0", maxlen=MAX_FRAMES, approximate=True
             )
@@ -88,7 +96,7 @@ async def append(answer: Answer, frame: dict[str, Any]) -> bool:
 
 async def orders(answer: Answer, run: str) -> str:
     """What the running process is to do: "go on", "stop", or "give up" for want of a follower. Renews its lease."""
-    async with redis().pipeline(transaction=False) as pipe:
+    async with asyncio.timeout(_TIMEOUT_S), redis().pipeline(transaction=False) as pipe:
         pipe.set(f"{answer.key}:owner", run, ex=OWNER_S)
         pipe.exists(f"{answer.key}:stop")
         pipe.exists(f"{answer.key}:wanted")
