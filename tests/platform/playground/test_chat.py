@@ -97,7 +97,8 @@ async def test_case_50_another_socket_resumes_from_the_last_number(platform, eng
     await second.disconnect()
 
 
-async def test_case_50_answer_of_a_dead_process_ends_in_an_error_for_all(platform, viewer):
+async def test_case_50_answer_of_a_dead_process_ends_in_an_error_for_all(platform, viewer, monkeypatch):
+    monkeypatch.setattr(follow, "_WAIT_MS", 100)
     answer = Answer(str(viewer.pk), "c", "a")
     assert await answers.claim(answer, "a run that dies")
     await answers.append(answer, answer.frame("started", 1, request_id="x", model="m"))
