@@ -37,16 +37,21 @@ def wait_for(what: str, condition, seconds: float = 40.0):
     raise AssertionError(f"{what}: not within {seconds:.0f} s")
 
 
+def database_url() -> str:
+    """Of the test database; empty for SQLite, whose file is the data folder's in tests too."""
+    base = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return ""
+    host = base["OPTIONS"].get("host") or base["HOST"]
+    return f"postgres://{base['USER']}@/{base['NAME']}?host={quote(host, safe='/')}"
+
+
 @pytest.fixture
 def start_worker():
     """`start_worker()`: a worker process on the test database; whatever is left of them dies with the test."""
-    base = connection.settings_dict
-    url = (
-        f"postgres://{base['USER']}@/{base['NAME']}?host={quote(base['OPTIONS'].get('host') or base['HOST'], safe='/')}"
-    )
     environment = {
         **os.environ,
-        "DATABASE_URL": url,
+        "DATABASE_URL": database_url(),
         "DJANGO_SETTINGS_MODULE": "tursiops.settings.test",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "platform"), str(ROOT), str(DUMMY)]),
     }
