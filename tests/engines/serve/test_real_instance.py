@@ -1,0 +1,72 @@
+"""The whole engine with the real model, as a node starts it and a client meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from engines.api import Phase
+from tests.engines.instances import NAME, Running
+from tests.engines.weights import smollm2
+
+pytestmark = [pytest.mark.slow, pytest.mark.weights]
+
+QUESTION: Any = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Running]:
+    running = Running(smollm2(), max_model_len=512, max_num_seqs=4, kv_cache_bytes=48 * 2**20)
+    try:
+        yield running
+    finally:
+        assert running.stop() == 0
+        assert running.wait_for(Phase.STOPPED)
+
+
+def test_real_answer_streamed_and_whole_twice_the_same_e4(real: Running) -> None:
+    client = OpenAI(base_url=f"{real.url}/v1", api_key=real.token, max_retries=0)
+    asked: dict[str, Any] = {"model": NAME, "messages": QUESTION, "max_tokens": 24, "temperature": 0}
+    whole = client.chat.completions.create(**asked)
+    text = whole.choices[0].message.content
+    assert text is not None
+    assert "Paris" in text
+    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert whole.usage is not None
+    assert usage.completion_tokens == whole.usage.completion_tokens
+    details = usage.prompt_tokens_details
+    assert details is not None
+    assert details.cached_tokens == usage.prompt_tokens // 16 * 16  # the second time the prompt lay in the cache
+
+
+def test_state_names_what_is_in_effect(real: Running) -> None:
+    state = real.state
+    assert state is not None
+    assert state.pid == real.process.pid
+    assert state.facts["dtype"] == "float32"
+    assert state.facts["max_model_len"] == 512
+    assert real.metric("kv_blocks_total") == state.facts["kv_blocks"]
+
+
+def test_logprobs_of_a_prompt_are_those_of_scoring_it(real: Running) -> None:
+    tokens = real.post("/tokenize", {"prompt": "The capital of France is Paris"}).json()["tokens"]
+    scored = real.complete(prompt=tokens, max_tokens=0, echo=True, logprobs=1)["choices"][0]["logprobs"]
+    assert scored["token_logprobs"][0] is None
+    assert len(scored["token_logprobs"]) == len(tokens)
+    drawn = real.complete(prompt=tokens[:-1], max_tokens=1, temperature=0, logprobs=5)["choices"][0]["logprobs"]
+    assert scored["tokens"][-1] in drawn["top_logprobs"][0]
+    assert drawn["top_logprobs"][0][" Paris"] == pytest.approx(scored["token_logprobs"][-1], abs=1e-3)
+
+
+def test_seed_repeats_a_sampled_answer_whatever_runs_beside_it(real: Running) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0.9, "seed": 11}
+    alone = real.complete(**body)["choices"][0]["text"]
+    beside = real.complete(**{**body, "prompt": ["Once upon a time", "A recipe for", "In 1969,"]})["choices"]
+    assert beside[0]["text"] == alone
+    assert real.complete(**{**body, "seed": 12})["choices"][0]["text"] != alone
