@@ -19,7 +19,7 @@ WORDS = ("the ", "quick ", "brown ", "fox ", "jumps ", "over ", "a ", "lazy ", "
 
 @dataclass
 class Behaviour:
-    """How answers go. Counts are of content events; times in seconds."""
+    """How answers go. Counts are of content events; times in seconds. A request may set its own `interval`."""
 
     tokens: int = 20
     first_after: float = 0.0
@@ -143,6 +143,7 @@ class FakeEngine:
         response.enable_chunked_encoding()
         await response.prepare(request)
         tokens, told = self._count(body), self.behaviour
+        interval = float(body.get("interval", told.interval))
         chat = request.path == "/v1/chat/completions"
         if told.role_first and chat and told.error_at != 0:
             await response.write(_event(_chunk({"role": "assistant", "content": ""}, chat)))
@@ -161,8 +162,8 @@ class FakeEngine:
             if index == told.stall_at:
                 await asyncio.sleep(3600)
             await response.write(_event(_chunk({"content": WORDS[index % len(WORDS)]}, chat)))
-            if told.interval:
-                await asyncio.sleep(told.interval)
+            if interval:
+                await asyncio.sleep(interval)
         await response.write(_event(_chunk({}, chat, "length")))
         if (body.get("stream_options") or {}).get("include_usage"):
             await response.write(_event({"id": "x", "choices": [], "usage": self._usage(tokens)}))
