@@ -16,6 +16,7 @@ from tursiops.deployments.apply import apply
 from tursiops.deployments.models import Deployment, Instance
 from tursiops.deployments.plan import DeploymentView, FleetView, InstanceView, plan
 from tursiops.deployments.publish import Publisher
+from tursiops.deployments.selectors import live_deployments
 from tursiops.deployments.watch import NodeWatch, Watched
 from tursiops.fleet.health import LOST_AFTER_S
 from tursiops.fleet.lease import Lease
@@ -47,9 +48,9 @@ class Controller:
         self._publisher = self._publisher or Publisher()
         watched = self._watch.look(now)
         fleet = self._after_grace(watched.fleet, now)
-        for deployment in _deployments():
-            self._reconcile(deployment, fleet)
-        self._publish(watched)
+        rows = live_deployments()
+        acted = [self._reconcile(deployment, fleet) for deployment in rows]
+        self._publish(watched, live_deployments() if any(acted) else rows)
         self._do_chores()
         return True
 
@@ -70,20 +71,25 @@ class Controller:
             return fleet
         return FleetView(lost=fleet.lost, draining=fleet.draining, frozen=True)
 
-    def _reconcile(self, deployment: Deployment, fleet: FleetView) -> None:
+    def _reconcile(self, deployment: Deployment, fleet: FleetView) -> bool:
+        """True if something was to be done, so that what was read of it may be out of date."""
         try:
-            for action in plan(view_of(deployment), fleet):
+            actions = plan(view_of(deployment), fleet)
+            for action in actions:
                 apply(deployment, action)
+            return bool(actions)
         except DatabaseError:
             raise
         except Exception:  # one deployment that can't be handled must not stop the others
             log.exception("controller.deployment_failed", deployment=str(deployment.pk), name=deployment.name)
+            return True
 
-    def _publish(self, watched: Watched) -> None:
+    def _publish(self, watched: Watched, rows: list[Deployment]) -> None:
         if self._publisher is None:
             return
         try:
-            self._publisher.publish(frozen=watched.fleet.frozen, silent_nodes=watched.silent)
+            trusted = watched.silent if watched.fleet.frozen else frozenset()
+            self._publisher.publish(rows, trusted_nodes=trusted)
         except redis.RedisError as error:  # gateways serve from what they have
             log.warning("controller.not_published", error=str(error))
 
@@ -98,11 +104,6 @@ class Controller:
                 raise
             except Exception:
                 log.exception("controller.chore_failed", chore=getattr(chore, "__name__", repr(chore)))
-
-
-def _deployments() -> list[Deployment]:
-    rows = Deployment.objects.exclude(current=None).select_related("team", "current__version__model")
-    return list(rows.prefetch_related("instances__node", "instances__revision"))
 
 
 def view_of(deployment: Deployment) -> DeploymentView:

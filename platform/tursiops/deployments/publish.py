@@ -31,9 +31,12 @@ class Publisher:
         self._version = 0
         self._published_at = float("-inf")  # monotonic
 
-    def publish(self, *, frozen: bool = False, silent_nodes: frozenset[str] = frozenset()) -> bool:
-        """Publish if the content changed or 5 s have passed. True if it did. Raises redis.RedisError."""
-        fresh = build(now=timezone.now(), frozen=frozen, silent_nodes=silent_nodes)
+    def publish(self, deployments: list[Deployment], *, trusted_nodes: frozenset[str] = frozenset()) -> bool:
+        """Publish if the content changed or 5 s have passed. True if it did. Raises redis.RedisError.
+
+        `deployments`: as selectors.live_deployments() gives them. `trusted_nodes`: see `build`.
+        """
+        fresh = build(deployments, now=timezone.now(), trusted_nodes=trusted_nodes)
         content = snapshot.fingerprint(fresh)
         if content == self._fingerprint and time.monotonic() - self._published_at < REFRESH_S:
             return False
@@ -62,16 +65,13 @@ class Publisher:
         self._version, self._fingerprint = last.version, snapshot.fingerprint(last)
 
 
-def build(*, now: datetime, frozen: bool = False, silent_nodes: frozenset[str] = frozenset()) -> Snapshot:
-    """What is true now. While evictions are frozen, instances that only our own view lost stay in the routes."""
-    deployments = (
-        Deployment.objects.exclude(desired=Desired.DELETED)
-        .select_related("current__version")
-        .prefetch_related("instances__node", "instances__revision__version")
-    )
+def build(deployments: list[Deployment], *, now: datetime, trusted_nodes: frozenset[str] = frozenset()) -> Snapshot:
+    """What is true now. Unreachable instances on `trusted_nodes` stay in the routes: it is only our own view that
+    lost them (evictions are frozen), and gateways try another instance before the first byte anyway."""
+    shown = [deployment for deployment in deployments if deployment.desired != Desired.DELETED]
     return Snapshot(
         keys={key.sha256: _key(key) for key in _live_keys(now)},
-        routes=tuple(_route(deployment, silent_nodes if frozen else frozenset()) for deployment in deployments),
+        routes=tuple(_route(deployment, trusted_nodes) for deployment in shown),
     )
 
 
