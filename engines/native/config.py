@@ -56,6 +56,7 @@ SERVE_OPTIONS: dict[str, Option] = {
     "queue_timeout_s": Option("Queue time-out", "Seconds for a request to be begun; 0 = no limit", 0, 0, 86_400),
     "request_timeout_s": Option("Request time-out", "Seconds for a request to finish; 0 = no limit", 0, 0, 86_400),
     "drain_s": Option("Drain", "Seconds that running requests have to finish when the engine stops", 30, 0, 3600),
+    "stall_s": Option("Stall", "Seconds of silence of a busy core until it is restarted; 0 = never", 300, 0, 86_400),
     "max_body_bytes": Option("Body limit", "Bytes of one request's body", 16 * 2**20, 1024, 2**30),
 }
 """Options of the API process (`engines.native.serve.options`); the core does not see them."""

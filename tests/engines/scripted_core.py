@@ -4,7 +4,7 @@ a prompt of token ids is these ids again, then EOS; so a test writes the answer 
     python -m tests.engines.scripted_core --run-dir … --sockets … --parent …
 
 script.json in the run folder: step_s (seconds a step takes), fail_token (a step that computes it raises),
-load_error (text of a failure to load), blocks.
+stall_token (a step that computes it never ends), load_error (text of a failure to load), load_s, blocks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +32,10 @@ class RepeatingRunner:
     block_size = BLOCK_SIZE
     vocab_size = 49152
 
-    def __init__(self, blocks: int, max_model_len: int, rows: int, step_s: float, fail_token: int) -> None:
-        self.num_blocks, self.max_model_len = blocks, max_model_len
-        self._step_s, self._fail_token = step_s, fail_token
+    def __init__(self, script: dict[str, Any], max_model_len: int, rows: int) -> None:
+        self.num_blocks, self.max_model_len = script.get("blocks", 200), max_model_len
+        self._step_s = script.get("step_s", 0.0)
+        self._fail_token, self._stall_token = script.get("fail_token", -1), script.get("stall_token", -1)
         self._tokens: list[list[int]] = [[] for _ in range(rows)]
         self._prompt_len = [0] * rows
         self._params = [SamplingParams()] * rows
@@ -52,8 +54,11 @@ class RepeatingRunner:
         for i, row in enumerate(plan.rows.tolist()):
             tokens, prompt_len, params = self._tokens[row], self._prompt_len[row], self._params[row]
             start = int(plan.start[i])
-            if self._fail_token in tokens[start : start + int(plan.count[i])]:
+            computed = tokens[start : start + int(plan.count[i])]
+            if self._fail_token in computed:
                 raise RuntimeError("this token is poison")
+            if self._stall_token in computed:
+                time.sleep(3600)
             if plan.sample[i]:
                 written = len(tokens) - prompt_len
                 drawn[i] = tokens[written] if written < prompt_len else EOS
@@ -66,20 +71,14 @@ class RepeatingRunner:
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     spec, _ = RunDir(run_dir).read_spec()
-    script = run_dir / "script.json"
-    options = json.loads(script.read_text()) if script.exists() else {}
-    if "load_error" in options:
-        raise ValueError(options["load_error"])
+    path = run_dir / "script.json"
+    script = json.loads(path.read_text()) if path.exists() else {}
     progress(0.5, "half way")
+    time.sleep(script.get("load_s", 0.0))
+    if "load_error" in script:
+        raise ValueError(script["load_error"])
     config = SchedulerConfig(max_num_seqs=8, max_batched_tokens=128)
-    runner = RepeatingRunner(
-        options.get("blocks", 200),
-        spec.max_model_len or 2048,
-        8,
-        options.get("step_s", 0.0),
-        options.get("fail_token", -1),
-    )
-    return Served(runner, config, {"device": "none"})
+    return Served(RepeatingRunner(script, spec.max_model_len or 2048, 8), config, {"device": "none"})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import zmq
 from engines.native.ipc import FromCore, ToCore, decode_from_core, encode
 
 CORE_MODULE = "engines.native.core"
+_FOLDER = "ts-core-"
 LAST_WORDS_S = 0.1
 """How long after its death what the core sent may still be on its way."""
 
@@ -26,7 +27,10 @@ class CoreProcess:
 
     def __init__(self, run_dir: Path, module: str = CORE_MODULE) -> None:
         self._run_dir, self._module = run_dir, module
-        self._folder = Path(tempfile.mkdtemp(prefix="ts-core-", dir="/tmp"))  # short: a socket's path is ≤ 107 bytes
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir="/tmp"))  # short: a socket's path is ≤ 107 bytes
+        self._link = run_dir / "sockets"
+        _remove_leftover(self._link)
+        self._link.symlink_to(self._folder)
         self._context = zmq.Context()
         self._outbox = self._context.socket(zmq.PUSH)
         self._inbox = self._context.socket(zmq.PULL)
@@ -94,15 +98,28 @@ class CoreProcess:
             return f"was killed by {signal.Signals(-code).name}"
         return f"exited with status {code}"
 
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
     async def close(self, grace_s: float = 5.0) -> None:
-        """End the process, wait for it, and remove the sockets."""
-        process = self._process
-        if process is not None and process.returncode is None:
+        """Wait for the process, kill it if it does not end, and remove the sockets."""
+        if self._process is not None and self._process.returncode is None:
             try:
-                await asyncio.wait_for(process.wait(), grace_s)
+                await asyncio.wait_for(self._process.wait(), grace_s)
             except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+                self.kill()
+                await self._process.wait()
+        self._link.unlink(missing_ok=True)
         self._context.destroy(linger=0)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _remove_leftover(link: Path) -> None:
+    """The sockets of an earlier process of this instance that was killed."""
+    if link.is_symlink():
+        folder = link.readlink()
+        if folder.name.startswith(_FOLDER):
+            shutil.rmtree(folder, ignore_errors=True)
+        link.unlink()

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
 RESTART_WINDOW_S = 300.0
+STOP_GRACE_S = 5.0
+"""What the core has to finish its step and leave."""
 
 
 class LoadError(Exception):
@@ -72,6 +74,7 @@ class Engine:
         self._streams: dict[int, Stream] = {}
         self._ids = itertools.count(1)
         self._stopping = False
+        self._heard_at = 0.0  # time.monotonic() of the core's last message, or of the last moment without work
 
     @property
     def in_flight(self) -> int:
@@ -88,6 +91,8 @@ class Engine:
         if len(self._streams) >= self._limits.max_queued:
             message = f"the engine has {len(self._streams)} requests, its limit; try again in a moment"
             raise ApiError(503, message, code="overloaded", retry_after=1)
+        if not self._streams:
+            self._heard_at = time.monotonic()
         stream = Stream(next(self._ids), prompt_ids, params, arrived)
         self._streams[stream.id] = stream
         token_ids = np.array(prompt_ids, np.int32).tobytes()
@@ -157,12 +162,29 @@ class Engine:
             await core.close()
 
     def stop(self) -> None:
-        """Ask the core to leave; `run` returns when it has."""
+        """Ask the core to leave; `run` returns when it has. One that loads, or stands still, is killed."""
         self._stopping = True
-        if self.core is not None:
-            self.core.send(Shutdown())
+        core = self.core
+        if core is None:
+            return
+        if self.ready is None:
+            core.kill()
+            return
+        core.send(Shutdown())
+        asyncio.get_running_loop().call_later(STOP_GRACE_S, core.kill)
+
+    async def watch(self, stall_s: float) -> None:
+        """Kill a core that has requests and says nothing for `stall_s`, so that it is started again. For ever."""
+        while stall_s:
+            await asyncio.sleep(min(5.0, stall_s / 4))
+            silent = time.monotonic() - self._heard_at
+            if self._streams and self.core is not None and silent > stall_s:
+                log.error("the core has said nothing for %.0f s with %d requests in it", silent, len(self._streams))
+                self._heard_at = time.monotonic()
+                self.core.kill()
 
     def _take(self, message: FromCore) -> None:
+        self._heard_at = time.monotonic()
         match message:
             case Update():
                 self._deliver(message)

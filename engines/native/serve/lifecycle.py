@@ -13,7 +13,7 @@ import time
 import psutil
 from aiohttp import web
 
-from engines.api import EngineState, LaunchSpec, Local, Phase, RunDir
+from engines.api import EngineState, LaunchSpec, Local, Phase, Role, RunDir
 from engines.native.loader.errors import BadModel
 from engines.native.loader.model_files import open_model
 from engines.native.request import Finish
@@ -43,7 +43,8 @@ class StateFile:
 
     def write(self, phase: Phase, reason: str = "", progress: float = 0.0, error_code: str = "") -> None:
         last = self._last
-        if last is not None and last.phase is phase is Phase.LOADING and 0 <= progress - last.progress < PROGRESS_STEP:
+        same = last is not None and (last.phase, last.reason, last.port) == (phase, reason, self.port)
+        if same and last is not None and 0 <= progress - last.progress < PROGRESS_STEP:
             return
         self._last = EngineState(
             instance_id=self._spec.instance_id,
@@ -105,6 +106,8 @@ class Instance:
     async def _prepare(self) -> tuple[ServeOptions, ServedModel, socket.socket]:
         if not self.local.token:
             raise StartError("bad_spec", "spec.json has no token; every request must carry one")
+        if self.spec.role is not Role.UNIFIED:
+            raise StartError("bad_spec", f"role is {self.spec.role}; the native engine serves unified instances only")
         try:
             options = read_options(self.spec.options)
         except ValueError as error:
@@ -138,7 +141,7 @@ class Instance:
         await web.SockSite(runner, listener, backlog=1024).start()
         self._state.write(Phase.LOADING, "loading the model", 0.0)
         life = asyncio.create_task(engine.run())
-        watch = asyncio.create_task(api.slow_readers.run())
+        watches = [asyncio.create_task(api.slow_readers.run()), asyncio.create_task(engine.watch(options.stall_s))]
         stop = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((life, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -146,8 +149,8 @@ class Instance:
                 await self._drain(engine, options.drain_s)
             await life  # raises what ended it
         finally:
-            watch.cancel()
-            stop.cancel()
+            for task in (*watches, stop):
+                task.cancel()
             await runner.cleanup()
 
     def _make_core(self) -> CoreProcess:

@@ -16,6 +16,7 @@ class ServeOptions:
     queue_timeout_s: int
     request_timeout_s: int
     drain_s: int
+    stall_s: int
     max_body_bytes: int
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ import httpx2 as httpx
 import psutil
 import pytest
 
-from engines.api import Phase
-from tests.engines.instances import NAME, Running, read_events
+from engines.api import Phase, Role
+from tests.engines.instances import NAME, ROOT, Running, read_events
 from tests.engines.serve.conftest import SCRIPTED
 from tests.engines.weights import smollm2
 
@@ -41,7 +42,7 @@ class Client(threading.Thread):
         body = {"model": NAME, "stream": True, **self._body}
         headers = {"Authorization": f"Bearer {self._running.token}"}
         with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as response:
-            self.status = response.status_code
+            self.status = response.status_code  # an error before the first event is no stream, so no events come
             try:
                 for event in read_events(response):
                     self.events.append(event)
@@ -176,9 +177,45 @@ def test_load_failure_is_the_reason_in_state_and_is_not_tried_again(start: Any) 
     assert state.port > 0
 
 
+def test_while_it_loads_the_port_is_known_and_health_says_how_far_it_is(start: Any) -> None:
+    running = start(script={"load_s": 60}, wait=False)
+    running.eventually(lambda: running.state is not None and running.state.progress == 0.5, 30)
+    health = httpx.get(running.url + "/health")
+    assert (health.status_code, health.json()) == (503, {"status": "loading", "progress": 0.5, "reason": "half way"})
+    early = running.post("/v1/completions", {"model": NAME, "prompt": "x"})
+    assert (early.status_code, early.json()["error"]["code"]) == (503, "engine_loading")
+    running.process.send_signal(signal.SIGTERM)  # nobody waits for a load that nobody wants
+    assert running.process.wait(5) == 0
+
+
+def test_core_that_stands_still_is_started_again(start: Any) -> None:
+    running = start(script={"stall_token": 4242}, options={"stall_s": 1})
+    client = Client(running, {"prompt": [5, 6, 4242], "max_tokens": 9})
+    client.join(20)
+    assert client.status == 500  # nothing had been sent yet
+    running.wait_for(Phase.READY)
+    assert running.complete(prompt="again", max_tokens=5)["choices"][0]["text"] == "again"
+
+
+def test_sockets_of_a_killed_instance_are_removed_by_the_next(start: Any) -> None:
+    running = start()
+    folder = (running.folder / "sockets").readlink()
+    assert folder.is_dir()
+    os.killpg(running.process.pid, signal.SIGKILL)
+    running.process.wait()
+    again = subprocess.Popen(running.process.args, cwd=ROOT, stdout=running.log, stderr=running.log)
+    try:
+        running.eventually(lambda: not folder.exists(), 30)
+    finally:
+        again.terminate()
+        assert again.wait(20) == 0
+    assert not (running.folder / "sockets").is_symlink()
+
+
 @pytest.mark.parametrize(
     ("spec", "code", "part"),
     [
+        ({"role": Role.PREFILL}, "bad_spec", "role is prefill"),
         ({"options": {"drain_s": -1}}, "bad_spec", "drain_s"),
         ({"options": {"max_queued": "many"}}, "bad_spec", "max_queued"),
         ({"gguf": Path(__file__)}, "bad_magic", ""),
