@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import uuid
 from typing import Any
 
 from django.utils import timezone
@@ -35,6 +36,11 @@ SMOLLM2_SHAPE = {
     "tied_embeddings": True,
     "sliding_window": 0,
 }
+
+
+def uuid_of_nothing() -> uuid.UUID:
+    """An id that no row has."""
+    return uuid.uuid4()
 
 
 def unique(stem: str) -> str:

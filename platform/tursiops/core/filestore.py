@@ -43,7 +43,7 @@ class Stored:
     size: int  # bytes
 
 
-def _ignore(done: int) -> None:
+def ignore(done: int) -> None:
     pass
 
 
@@ -77,7 +77,7 @@ class FileStore:
         except FileNotFoundError:
             raise StoreError("missing", f"file {sha256[:16]}… is not in this node's store") from None
 
-    def put_file(self, path: Path, *, sha256: str = "", link: bool = True, progress: Progress = _ignore) -> Stored:
+    def put_file(self, path: Path, *, sha256: str = "", link: bool = True, progress: Progress = ignore) -> Stored:
         """Take in the file at `path`: a hard link on the same file system (no second copy), else a copy.
 
         Raises StoreError: unreadable; changed while it was read; wrong_digest if it is not `sha256`; disk_full.
@@ -108,7 +108,7 @@ class FileStore:
         return stored
 
     def put_stream(
-        self, source: BinaryIO, *, sha256: str = "", size: int | None = None, progress: Progress = _ignore
+        self, source: BinaryIO, *, sha256: str = "", size: int | None = None, progress: Progress = ignore
     ) -> Stored:
         """Copy a stream in, hashing on the way; `size` (bytes) lets a full disk be noticed before the work.
 
@@ -146,7 +146,7 @@ class FileStore:
         """True if the bytes are there and still have their digest."""
         try:
             with self.open(sha256) as file:
-                return _digest(file, _ignore) == sha256
+                return _digest(file, ignore) == sha256
         except StoreError:
             return False
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import ForeignObjectRel, ProtectedError
 
-from tursiops.core.filestore import FileStore, Stored, StoreError
+from tursiops.core.filestore import FileStore, Progress, Stored, StoreError, ignore
 from tursiops.core.models import Blob, BlobReplica
 
 __all__ = ["Collected", "StoreError", "collect_garbage", "open_blob", "path_of", "put_file", "put_stream", "register"]
@@ -24,9 +24,9 @@ def local() -> FileStore:
     return FileStore(Path(settings.STORE_DIR))
 
 
-def put_file(path: Path, *, link: bool = True, sha256: str = "") -> Blob:
+def put_file(path: Path, *, link: bool = True, sha256: str = "", progress: Progress = ignore) -> Blob:
     """Raises StoreError; see FileStore.put_file."""
-    return _rows(local().put_file(path, link=link, sha256=sha256))
+    return _rows(local().put_file(path, link=link, sha256=sha256, progress=progress))
 
 
 def put_stream(stream: BinaryIO, *, sha256: str = "") -> Blob:

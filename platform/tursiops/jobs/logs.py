@@ -30,8 +30,7 @@ class LiveLog:
     def __init__(self, job: Job) -> None:
         self.path = live_path(job)
         if job.log_blob_id and not self.path.exists():
-            with store.open_blob(job.log_blob_id) as past, self.path.open("wb") as file:
-                shutil.copyfileobj(past, file)
+            _bring_back(job.log_blob_id, self.path)
         self._file = self.path.open("ab")
         self._full = self._file.tell() >= MAX_BYTES
 
@@ -52,6 +51,14 @@ class LiveLog:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _bring_back(sha256: str, path: Path) -> None:
+    try:
+        with store.open_blob(sha256) as past, path.open("wb") as file:
+            shutil.copyfileobj(past, file)
+    except store.StoreError as error:  # the last attempt ran on another node
+        path.write_text(f"(the log of the attempts before is not here: {error.message})\n")
 
 
 @dataclass(frozen=True)

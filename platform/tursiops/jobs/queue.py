@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 log = structlog.get_logger(__name__)
 
@@ -27,5 +28,5 @@ def send_garbage_collection() -> None:
 def _send(task: Any, *args: str) -> None:
     try:
         task.apply_async(args=args, retry=False)
-    except (OperationalError, OSError) as error:
+    except (OperationalError, RedisError, OSError) as error:
         log.warning("task.not_sent", task=task.name, args=args, error=str(error), hint="it is sent again later")

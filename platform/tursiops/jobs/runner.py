@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import traceback
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import structlog
 from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
 
 from engines.protocol import ChildError
 from tursiops.core.errors import TursiopsError
@@ -85,8 +88,19 @@ def _end(
     except StoreError as full:
         log.warning("job.log_not_kept", job=str(job.pk), error=full.message)
         log_sha256 = None
-    ended = services.finish_job(
-        job_id=job.pk, owner=owner, state=state, reason=reason, report=report, error=error, log_sha256=log_sha256
-    )
+    end: dict[str, Any] = {"state": state, "reason": reason, "report": report, "error": error, "log_sha256": log_sha256}
+    ended = _written(lambda: services.finish_job(job_id=job.pk, owner=owner, **end))
     if ended is not None and log_sha256 is not None:
         live.path.unlink(missing_ok=True)
+
+
+def _written(write: Callable[[], Job | None]) -> Job | None:
+    """The result of hours must not be lost to a database that is away for a moment."""
+    for pause_s in (0.5, 1.0, 2.0, 4.0, 8.0):
+        try:
+            return write()
+        except (OperationalError, InterfaceError) as error:
+            connection.close()
+            log.warning("job.end_not_written", error=str(error), again_in_s=pause_s)
+            time.sleep(pause_s)
+    return write()

@@ -208,8 +208,10 @@ def reap_lost_jobs() -> int:
     for job in Job.objects.filter(
         state__in=[JobState.RUNNING, JobState.CANCELLING], lease_expires_at__lt=now
     ).select_related("team"):
-        orphans.end(job)
-        lost += _reap(job) is not None
+        with transaction.atomic():
+            if _reap(job) is not None:
+                lost += 1
+                orphans.end(job)  # before the commit, after which a next attempt may start a child
     waiting = Job.objects.filter(state=JobState.QUEUED, lease_expires_at__lt=now)
     for job_id in list(waiting.values_list("pk", flat=True)):
         # The next time is far off, so that a queue that is merely long does not fill with copies.

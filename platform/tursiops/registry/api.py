@@ -11,6 +11,7 @@ from rest_framework.generics import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tursiops.core.errors import TursiopsError
 from tursiops.core.permissions import RestrictedQuerySet
 from tursiops.core.views import TeamViewSet
 from tursiops.jobs.serializers import JobSerializer
@@ -25,6 +26,8 @@ from tursiops.registry.serializers import (
     ModelSerializer,
     VersionDetailSerializer,
 )
+
+MAX_KEY = 100  # characters
 
 
 def _valid(serializer: Any) -> dict[str, Any]:
@@ -69,7 +72,9 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
     )
     @action(detail=False, methods=["post"], url_path="import", filterset_fields=[])
     def import_(self, request: Request) -> Response:
-        key = (request.headers.get("Idempotency-Key") or "")[:100] or None
+        key = request.headers.get("Idempotency-Key") or None
+        if key is not None and len(key) > MAX_KEY:
+            raise TursiopsError(f"Idempotency-Key has {len(key)} characters; at most {MAX_KEY} are taken.")
         data = _valid(ImportInput(data=request.data))
         job = services.import_model(team=self.team, actor=self.actor, idempotency_key=key, **data)
         return Response(JobSerializer(job).data, status=status.HTTP_202_ACCEPTED)

@@ -26,7 +26,7 @@ def run(run: JobRun) -> Outcome:
     source = registry.model_sources.get(run.job.spec["source"])
     spec = sources.child_spec(run.job.spec, key=str(version.pk))
     fetched = run.child(source.command(), spec, span=(0.0, FETCH_SHARE)).data
-    files = _taken_in(fetched, Path(spec["staging"]))
+    files = _taken_in(run, fetched, Path(spec["staging"]))
     shutil.rmtree(spec["staging"], ignore_errors=True)
     twin = _same_content(version, files)
     if twin is not None:
@@ -50,7 +50,7 @@ def run(run: JobRun) -> Outcome:
     )
 
 
-def _taken_in(fetched: dict[str, Any], staging: Path) -> dict[str, Blob]:
+def _taken_in(run: JobRun, fetched: dict[str, Any], staging: Path) -> dict[str, Blob]:
     """Rows for what the child fetched: it is in the store already, or (a plugin's) in the staging folder."""
     files = {}
     for item in fetched.get("files", []):
@@ -59,7 +59,8 @@ def _taken_in(fetched: dict[str, Any], staging: Path) -> dict[str, Blob]:
             raise ChildError("bad_name", f"the source reports a file named {name!r}")
         staged = staging / name
         if staged.is_file() and not staged.is_symlink():
-            files[name] = store.put_file(staged, sha256=str(item["sha256"]))
+            # Hashing a large file takes longer than a lease lives.
+            files[name] = store.put_file(staged, sha256=str(item["sha256"]), progress=lambda done: run.look_after())
         else:
             files[name] = store.register(str(item["sha256"]), int(item["size"]))
     if not files:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from tursiops.settings import env
+from tursiops.settings import env, logs
 
 env.check_unknown()
 
@@ -57,6 +57,7 @@ GATEWAY_PORT = env.read("TURSIOPS_GATEWAY_PORT")
 WEB_SOCKET = env.read("TURSIOPS_WEB_SOCKET") or str(RUN_DIR / "web.sock")
 MODEL_PATHS = env.read("TURSIOPS_MODEL_PATHS")
 LOG_FORMAT = env.read("TURSIOPS_LOG_FORMAT")
+LOGGING = logs.configure(LOG_FORMAT)
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -188,6 +189,7 @@ CELERY_BEAT_SCHEDULE = {
     "collect-garbage": {"task": "jobs.collect_garbage", "schedule": 86400.0},
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_REDIRECT_STDOUTS = False
 
 CHANNEL_LAYERS = {
     "default": {

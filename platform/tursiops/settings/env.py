@@ -125,8 +125,6 @@ _NETWORK = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL
 
 def job_environment() -> dict[str, str]:
     """What a job's child inherits: as an engine, plus the way to the network (proxies, package index)."""
-    network = {
-        name: value for name, value in os.environ.items() if name.upper() in _NETWORK or name.startswith("PIP_")
-    }
+    network = {name: value for name, value in os.environ.items() if name.upper() in _NETWORK or name.startswith("PIP_")}
     roots = [_PLATFORM, _PLATFORM.parent] if _PLATFORM.name == "platform" else [_PLATFORM]
     return {**engine_environment([str(root) for root in roots]), **network}

@@ -75,3 +75,22 @@ def test_control_plane_imports_no_torch():
     }
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("log_format", "expected"), [("json", '"event": "test.told"'), ("console", "test.told")])
+def test_log_lines_are_events_on_stderr(log_format, expected, tmp_path):
+    code = (
+        "import django; django.setup(); import logging, structlog;"
+        "structlog.get_logger('ours').info('test.told', job='1'); logging.getLogger('theirs').warning('foreign %s', 7)"
+    )
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tursiops.settings.prod",
+        "PYTHONPATH": f"{ROOT}/platform:{ROOT}",
+        "TURSIOPS_LOG_FORMAT": log_format,
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    ours, theirs = done.stderr.splitlines()
+    assert expected in ours
+    assert "foreign 7" in theirs
+    assert done.stdout == ""

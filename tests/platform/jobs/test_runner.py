@@ -5,6 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from django.db import OperationalError
 from tursiops.core import store
 from tursiops.core.audit import Actor
 from tursiops.core.registry import job_kinds
@@ -191,3 +192,45 @@ def test_retry_goes_on_in_the_same_log(make_act):
     finished(job)
     assert logs.read(job, 0).text.startswith(first.text)
     assert "attempt 1 of 3" in logs.read(job, first.next).text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_end_is_written_when_the_database_comes_back(make_act, monkeypatch):
+    failures = [OperationalError("the database system is starting up")] * 2
+    real = services.finish_job
+
+    def finish(**fields):
+        if failures:
+            raise failures.pop()
+        return real(**fields)
+
+    monkeypatch.setattr(services, "finish_job", finish)
+    monkeypatch.setattr(runner.time, "sleep", lambda seconds: None)
+    job = finished(make_act("explain"))
+    assert job.error["code"] == "bent_tensor"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_database_away_while_a_child_runs_does_not_end_it(make_act, tmp_path, monkeypatch):
+    failures = [OperationalError("terminating connection")] * 3
+    real = services.record_progress
+
+    def record(**fields):
+        if failures:
+            raise failures.pop()
+        real(**fields)
+
+    monkeypatch.setattr(services, "record_progress", record)
+    job = finished(make_act("sleep", mark=str(tmp_path / "mark"), seconds=2.5))
+    assert job.state == JobState.SUCCEEDED
+    assert failures == []
+
+
+def test_log_of_an_earlier_attempt_that_is_on_another_node(make_act):
+    from tests import factories
+
+    job = make_act("explain")
+    type(job).objects.filter(pk=job.pk).update(log_blob=factories.make_blob())
+    finished(job)
+    assert job.error["code"] == "bent_tensor"
+    assert "the log of the attempts before is not here" in logs.read(job, 0).text
