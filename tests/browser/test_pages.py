@@ -1,0 +1,102 @@
+"""Every page, in both languages and both themes: it draws, fits the window, and passes axe."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import MODEL
+from tests.running import ROOT
+
+AXE = ROOT / "webui" / "node_modules" / "axe-core" / "axe.min.js"
+PAGES = ["", "models", "deployments", "deployments/new", "playground", "jobs", "keys", "nodes", "usage"]
+
+
+def settle(page: Page) -> None:
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator(".ant-skeleton")).to_have_count(0)
+    expect(page.locator("[data-state=live]")).to_be_visible()
+
+
+def problems(page: Page) -> list[str]:
+    """What axe calls serious or worse, with the first place of each."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{one['id']}: {one['help']} at {one['nodes'][0]['target']} {one['nodes'][0]['html'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def detail_pages(platform) -> list[str]:
+    deployment = platform.deployment(MODEL)
+    version = platform.api("GET", f"versions/{deployment['revision']['version']}").json()
+    node = platform.api("GET", "nodes").json()["results"][0]["id"]
+    return [
+        f"deployments/{deployment['id']}",
+        f"deployments/{deployment['id']}?tab=revisions",
+        f"deployments/{deployment['id']}/edit",
+        f"models/{version['model']}",
+        f"jobs/{version['job']}",
+        f"nodes/{node}",
+    ]
+
+
+@pytest.mark.parametrize(("locale", "theme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_every_page_draws_fits_and_is_accessible(new_page, platform, shots, locale, theme):
+    assert AXE.exists(), "axe-core is missing: cd webui && npm ci"
+    page = new_page(locale=locale, color_scheme=theme, reduced_motion="reduce")
+    failures = {}
+    for path in [*PAGES, *detail_pages(platform)]:
+        page.goto(f"/{path}")
+        settle(page)
+        name = path.split("?")[0].split("/")[0] or "overview"
+        kind = "" if path in PAGES and "/" not in path else "-" + (path.split("/")[-1] if "new" in path else "detail")
+        page.screenshot(path=shots / f"{name}{kind}-{locale[:2]}-{theme}.png", full_page=True)
+        if found := problems(page):
+            failures[path] = found
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            failures.setdefault(path, []).append("wider than the window")
+    assert not failures
+
+
+def test_a_telephone_can_show_every_page(new_page):
+    page = new_page(viewport={"width": 390, "height": 844})
+    for path in PAGES:
+        page.goto(f"/{path}")
+        settle(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    page.get_by_role("button", name="Open navigation").click()
+    page.get_by_role("link", name="Models").click()
+    expect(page.get_by_role("heading", name="Models", level=1)).to_be_visible()
+
+
+def test_the_keyboard_reaches_content_and_a_new_page_takes_the_focus(page):
+    page.goto("/models")
+    settle(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.get_by_role("link", name="Jobs").press("Enter")
+    expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_focused()
+
+
+def test_an_unknown_page_leads_home(page):
+    page.goto("/no/such/page")
+    page.get_by_role("button", name="To the overview").click()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+
+
+def test_what_another_team_owns_is_said_not_to_exist(page):
+    page.goto("/deployments/01890000-0000-7000-8000-000000000000")
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_first_load_stays_small(new_page):
+    """Scripts and styles until the overview is drawn, as they cross the wire."""
+    page = new_page()
+    sizes = {}
+    page.on("requestfinished", lambda request: sizes.update({request.url: request.sizes()["responseBodySize"]}))
+    page.goto("/")
+    settle(page)
+    page.wait_for_load_state("load")
+    loaded = sum(size for url, size in sizes.items() if "/assets/" in url)
+    assert 0 < loaded <= 350 * 1024, f"{loaded / 1024:.0f} kB"
