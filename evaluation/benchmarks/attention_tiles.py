@@ -28,10 +28,10 @@ SHAPES: dict[Kind, list[tuple[int, int, int]]] = {
 
 def candidates(kind: Kind) -> Iterator[Tile]:
     if kind == "decode":
-        for block_n, warps, stages in itertools.product((32, 64, 128), (2, 4), (2, 3, 4)):
+        for block_n, warps, stages in itertools.product((32, 64), (2, 4), (2, 3, 4)):
             yield Tile(16, block_n, warps, stages)
     elif kind == "chunk":
-        for block_n, warps, stages in itertools.product((64, 128), (4,), (2, 3, 4)):
+        for block_n, warps, stages in itertools.product((32, 64), (4,), (2, 3, 4)):
             yield Tile(64, block_n, warps, stages)
     else:
         for block_m, block_n, warps, stages in itertools.product((64, 128), (64, 128), (4, 8), (2, 3)):

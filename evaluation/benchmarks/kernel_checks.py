@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -29,17 +30,14 @@ SMALL = DecoderConfig(
 )  # fmt: skip
 
 
-def run(device: torch.device) -> list[Row]:
-    torch.manual_seed(torch.initial_seed() % 2**31)
-    rows: list[Row] = []
+def run(device: torch.device) -> Iterator[list[Row]]:
+    """The results, part by part."""
+    torch.manual_seed(torch.seed() % 2**31)
     for dtype in TOLERANCE:
-        rows += _attention(device, dtype)
-        rows += _fused(device, dtype)
-    rows += _sampling(device)
-    rows.append(_prepare(device))
+        yield _attention(device, dtype) + _fused(device, dtype)
+    yield [*_sampling(device), _prepare(device)]
     if device.type == "cuda":
-        rows += _decoder()
-    return rows
+        yield _decoder()
 
 
 def _row(case: str, dtype: torch.dtype, error: float, slack: float = 1.0) -> Row:

@@ -25,14 +25,15 @@ def main(arguments: list[str]) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows: list[report.Row] = []
     if options.only != "times":
-        rows += kernel_checks.run(device)
-        print(report.table(rows), flush=True)
+        for part in kernel_checks.run(device):
+            print(report.table(part), flush=True)
+            rows += part
     if device.type == "cuda" and options.only != "checks":
         bandwidth, rate = copy_bandwidth(), matmul_rate()
         rows.append(report.Row("copy 2 GiB", "read + written", bandwidth / 1e9, "GB/s", "higher"))
         rows.append(report.Row("bf16 8192³", "matrix product", rate / 1e12, "TFLOP/s", "higher"))
         rows += kernel_times.run(bandwidth, rate)
-        print(report.table(rows), flush=True)
+        print(report.table([row for row in rows if row.metric not in kernel_checks.METRICS]), flush=True)
     if device.type == "cuda":
         name = torch.cuda.get_device_name()
         path = report.write("kernels_gpu", options.device, name, rows, options.out, ("torch", "triton"))

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from engines.native.config import EngineConfig
-from engines.native.layers.linear import METHODS, Linear
+from engines.native.layers.embedding import TableEmbedding
+from engines.native.layers.linear import Linear, method_for
 from engines.native.layers.rope import cos_sin_table
 from engines.native.models.build import activation_dtype
 from engines.native.models.config import DecoderConfig, Rope
@@ -28,7 +29,7 @@ TINY = DecoderConfig(
 def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, positions: int, seed: int) -> DecoderWeights:
     """Matrices with variance 1 / inputs, so that activations keep their size; norms near 1."""
     generator = torch.Generator(device).manual_seed(seed)
-    activation = activation_dtype(dtype)
+    activation, method = activation_dtype(dtype), method_for(dtype, device.type)
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
         weight = torch.randn(rows, columns, generator=generator, device=device, dtype=torch.float32)
@@ -38,7 +39,7 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
         return torch.randn(size, generator=generator, device=device).mul_(0.1).add_(1.0).to(activation)
 
     def linear(rows: int, columns: int, bias: bool) -> Linear:
-        return METHODS[dtype](matrix(rows, columns), norm(rows) - 1 if bias else None)
+        return method(matrix(rows, columns), norm(rows) - 1 if bias else None)
 
     layers = [
         LayerWeights(
@@ -53,10 +54,10 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
         )
         for _ in range(shape.layers)
     ]
-    embed = matrix(shape.vocab, shape.hidden, shape.hidden**0.5)
-    head = METHODS[dtype](embed if shape.tied else matrix(shape.vocab, shape.hidden), None)
+    table = matrix(shape.vocab, shape.hidden, 1.0 if shape.tied else shape.hidden**0.5)
+    head = method(table if shape.tied else matrix(shape.vocab, shape.hidden), None)
     cos_sin = cos_sin_table(shape.rope, shape.head_dim, positions, None).to(device)
-    return DecoderWeights(embed, layers, norm(shape.hidden), head, cos_sin)
+    return DecoderWeights(TableEmbedding(table, activation), layers, norm(shape.hidden), head, cos_sin)
 
 
 def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int) -> ModelRunner:

@@ -18,6 +18,8 @@ from engines.native.kernels import INTERPRETED
 from engines.native.kernels.attention_plan import Launch, Workspace
 
 LOG2_E = 1.4426950408889634
+MERGED = tl.constexpr(4096)
+"""Values that a merge reads at once: 32 registers of each of 128 threads."""
 
 
 @triton.jit
@@ -34,11 +36,13 @@ def _find_row(cu_query, n_rows, block, BLOCK_Q: tl.constexpr):
 
 
 @triton.jit
-def _fold(top, total, acc, s, v):
-    """One step of the online softmax, in base 2: scores s [M, N] and values v [N, D] into (top, total, acc)."""
-    top_new = tl.maximum(top, tl.max(s, 1))
-    shift = tl.where(top_new == float("-inf"), 0.0, top_new)  # a row that has seen no key yet
-    p = tl.exp2(s - shift[:, None])
+def _fold(top, total, acc, s, v, scale, MASKED: tl.constexpr):
+    """One step of the online softmax, in base 2: raw scores s [M, N] and values v [N, D] into (top, total, acc)."""
+    top_new = tl.maximum(top, tl.max(s, 1) * scale)
+    shift = top_new
+    if MASKED:
+        shift = tl.where(top_new == float("-inf"), 0.0, top_new)  # a row that has seen no key yet
+    p = tl.exp2(s * scale - shift[:, None])
     keep = tl.exp2(top - shift)
     acc = tl.dot(p.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
     return top_new, total * keep + tl.sum(p, 1), acc
@@ -48,7 +52,7 @@ def _fold(top, total, acc, s, v):
 def _keys(
     q, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, end, scale,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr, MASKED: tl.constexpr, INTERP: tl.constexpr,
+    WINDOW: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
 ):  # fmt: skip
     """Attend to the keys [first, end) of one row. Unmasked: whole tiles that every query sees."""
     d = tl.arange(0, BLOCK_D)
@@ -57,7 +61,9 @@ def _keys(
     for start in range(first, end, BLOCK_N):
         k_pos = start + n
         inside = k_pos < end
-        place = page.to(tl.int64) * block_stride + k_pos % PAGE * HEAD_DIM
+        if WIDE:
+            page = page.to(tl.int64)
+        place = page * block_stride + k_pos % PAGE * HEAD_DIM
         offset = place[:, None] + d[None, :]
         # Pages are read one tile ahead: a chain table → key in one iteration would halve the depth of the pipeline.
         page = tl.load(table + (k_pos + BLOCK_N) // PAGE, mask=k_pos + BLOCK_N < end, other=0)
@@ -74,37 +80,51 @@ def _keys(
         if INTERP:
             k = k.to(tl.float32)
             v = v.to(tl.float32)
-        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
         if MASKED:
             seen = (k_pos[None, :] <= q_pos[:, None]) & inside[None, :]
             if WINDOW > 0:
                 seen = seen & (k_pos[None, :] > q_pos[:, None] - WINDOW)
             s = tl.where(seen, s, float("-inf"))
-        top, total, acc = _fold(top, total, acc, s, v)
+        top, total, acc = _fold(top, total, acc, s, v, scale, MASKED)
     return top, total, acc
 
 
 @triton.jit
 def _merge(
-    partial, stats, place, split_stride, n_splits, used, stored, d,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    partial, stats, out, base, split_stride, n_splits, q_len, q_first, place,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_Q: tl.constexpr,
+    MERGE_M: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    """Combine the partial results of a work item's splits, always in split order."""
-    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    for _ in range(n_splits):
-        top_s = tl.load(stats + place * 2, mask=used, other=float("-inf"), cache_modifier=".cg")
-        total_s = tl.load(stats + place * 2 + 1, mask=used, other=0.0, cache_modifier=".cg")
-        acc_s = tl.load(partial + place[:, None] * HEAD_DIM + d[None, :], mask=stored, other=0.0, cache_modifier=".cg")
-        top_new = tl.maximum(top, top_s)
+    """Combine the partial results of a work item's splits in split order, TOGETHER of them per step (a step costs one
+    wait for memory, whatever it reads), and store them. `place`: where the item's first query is in `out`."""
+    lane = tl.arange(0, MERGE_M)
+    d = tl.arange(0, BLOCK_D)
+    used = (lane < BLOCK_Q * GROUP) & (q_first + lane // GROUP < q_len)
+    stored = used[:, None] & (d[None, :] < HEAD_DIM)
+    top = tl.full([MERGE_M], float("-inf"), tl.float32)
+    total = tl.zeros([MERGE_M], tl.float32)
+    acc = tl.zeros([MERGE_M, BLOCK_D], tl.float32)
+    for first in range(0, n_splits, TOGETHER):
+        split = first + tl.arange(0, TOGETHER)
+        at = base + (split * split_stride)[:, None] + lane[None, :]
+        mask = (split < n_splits)[:, None] & used[None, :]
+        tops = tl.load(stats + at * 2, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        totals = tl.load(stats + at * 2 + 1, mask=mask, other=0.0, cache_modifier=".cg")
+        accs = tl.load(
+            partial + at[:, :, None] * HEAD_DIM + d[None, None, :],
+            mask=(split < n_splits)[:, None, None] & stored[None, :, :], other=0.0, cache_modifier=".cg",
+        )  # fmt: skip
+        top_new = tl.maximum(top, tl.max(tops, 0))
         shift = tl.where(top_new == float("-inf"), 0.0, top_new)
-        old, new = tl.exp2(top - shift), tl.exp2(top_s - shift)
-        total = total * old + total_s * new
-        acc = acc * old[:, None] + acc_s * new[:, None]
+        keep = tl.exp2(top - shift)
+        weight = tl.exp2(tops - shift[None, :])
+        total = total * keep + tl.sum(totals * weight, 0)
+        acc = acc * keep[:, None] + tl.sum(accs * weight[:, :, None], 0)
         top = top_new
-        place += split_stride
-    return total, acc
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    target = (lane // GROUP * tl.num_programs(1) * GROUP + lane % GROUP)[:, None] * HEAD_DIM + d[None, :]
+    tl.store(out + place + target, acc.to(out.dtype.element_ty), mask=stored)
 
 
 @triton.jit(
@@ -116,10 +136,13 @@ def paged_attention_kernel(
     q, k_cache, v_cache, out, cu_query, seq_lens, tables, partial, stats, arrived,
     n_rows, table_stride, block_stride, head_stride, scale, split_tokens, max_splits,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, INTERP: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
+    WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
 ):  # fmt: skip
-    """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e)."""
+    """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e).
+
+    MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits.
+    """
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last blocks of a prompt see the most keys: start them first
     head, n_heads, split = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
     if ONE_BLOCK:
@@ -150,9 +173,9 @@ def paged_attention_kernel(
     q_index = q_first + lane // GROUP
     used = (lane < BLOCK_Q * GROUP) & (q_index < q_len)
     stored = used[:, None] & (d[None, :] < HEAD_DIM)
-    token = (q_start + q_index).to(tl.int64)
-    place = (token * n_heads * GROUP + head * GROUP + lane % GROUP)[:, None] * HEAD_DIM + d[None, :]
-    query = tl.load(q + place, mask=stored, other=0.0)
+    first_place = ((q_start + q_first).to(tl.int64) * n_heads + head) * GROUP * HEAD_DIM  # of the block, in q and out
+    inner = (lane // GROUP * n_heads * GROUP + lane % GROUP)[:, None] * HEAD_DIM + d[None, :]
+    query = tl.load(q + first_place + inner, mask=stored, other=0.0)
     if INTERP:
         query = query.to(tl.float32)
     q_pos = context + q_index
@@ -167,30 +190,31 @@ def paged_attention_kernel(
         whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
         top, total, acc = _keys(
             query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, whole, scale,
-            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, INTERP,
+            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP,
         )  # fmt: skip
     top, total, acc = _keys(
         query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, whole, end, scale,
-        HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, INTERP,
+        HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP,
     )  # fmt: skip
 
-    if n_splits > 1:
-        item = (block * n_heads + head).to(tl.int64)
-        split_stride = BLOCK_Q * GROUP
-        base = item * max_splits * split_stride + lane
-        here = base + split * split_stride
-        tl.store(partial + here[:, None] * HEAD_DIM + d[None, :], acc, mask=stored)
-        tl.store(stats + here * 2, top, mask=used)
-        tl.store(stats + here * 2 + 1, total, mask=used)
-        tl.debug_barrier()  # the whole program's stores before its arrival
-        if tl.atomic_add(arrived + item, 1, sem="acq_rel") != n_splits - 1:
-            return
+    if n_splits == 1:
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]  # a padded row (seq_len 0) sees no key: zeros
+        tl.store(out + first_place + inner, acc.to(out.dtype.element_ty), mask=stored)
+        return
+    item = (block * n_heads + head).to(tl.int64)
+    split_stride = BLOCK_Q * GROUP
+    base = item * max_splits * split_stride
+    here = base + split * split_stride + lane
+    tl.store(partial + here[:, None] * HEAD_DIM + d[None, :], acc, mask=stored)
+    tl.store(stats + here * 2, top, mask=used)
+    tl.store(stats + here * 2 + 1, total, mask=used)
+    tl.debug_barrier()  # the whole program's stores before its arrival
+    if tl.atomic_add(arrived + item, 1, sem="acq_rel") == n_splits - 1:
         tl.store(arrived + item, 0)  # every split has arrived: ready for the next launch
-        total, acc = _merge(
-            partial, stats, base, split_stride, n_splits, used, stored, d, HEAD_DIM, BLOCK_M, BLOCK_D
+        _merge(
+            partial, stats, out, base, split_stride, n_splits, q_len, q_first, first_place,
+            GROUP, HEAD_DIM, BLOCK_D, BLOCK_Q, MERGE_M, max(1, MERGED // (MERGE_M * BLOCK_D)),
         )  # fmt: skip
-    acc = acc / tl.where(total > 0, total, 1.0)[:, None]  # a padded row (seq_len 0) sees no key: zeros
-    tl.store(out + place, acc.to(out.dtype.element_ty), mask=stored)
 
 
 def paged_attention(
@@ -215,7 +239,7 @@ def paged_attention(
         seq_lens.numel(), block_tables.stride(0), k_cache.stride(0), k_cache.stride(1),
         scale * LOG2_E, launch.split_tokens, launch.splits,
         GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
-        BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n,
-        WINDOW=window, ONE_BLOCK=launch.one_block, INTERP=INTERPRETED,
+        BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
+        WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=k_cache.numel() >= 2**31, INTERP=INTERPRETED,
         num_warps=launch.tile.warps, num_stages=launch.tile.stages,
     )  # fmt: skip

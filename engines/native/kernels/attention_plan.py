@@ -30,7 +30,7 @@ HOPPER: dict[tuple[int, Kind], Tile] = {
     (64, "decode"): Tile(16, 64, 4, 4),
     (64, "chunk"): Tile(64, 64, 4, 3),
     (64, "prefill"): Tile(128, 64, 8, 3),
-    (128, "decode"): Tile(16, 64, 4, 3),
+    (128, "decode"): Tile(16, 64, 4, 2),
     (128, "chunk"): Tile(64, 64, 4, 3),
     (128, "prefill"): Tile(128, 64, 8, 3),
     (256, "decode"): Tile(16, 32, 4, 3),
@@ -73,11 +73,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Grid and constants of one launch. block_q: query tokens per block; split_tokens: keys per split."""
+    """Grid and constants of one launch. block_q: query tokens per block; merge_m: power of 2 that the rows in use of a
+    block fit in; split_tokens: keys per split."""
 
     tile: Tile
     block_d: int
     block_q: int
+    merge_m: int
     query_blocks: int
     one_block: bool
     split_tokens: int
@@ -108,7 +110,16 @@ def plan(
         size = min(size, MAX_SPLIT)
     split_tokens = -(-size // tile.block_n) * tile.block_n
     splits = max(1, -(-keys // split_tokens))
-    return Launch(tile, max(16, _power_of_2(head_dim)), block_q, query_blocks, one_block, split_tokens, splits)
+    return Launch(
+        tile=tile,
+        block_d=max(16, _power_of_2(head_dim)),
+        block_q=block_q,
+        merge_m=min(block_m, rows_used),
+        query_blocks=query_blocks,
+        one_block=one_block,
+        split_tokens=split_tokens,
+        splits=splits,
+    )
 
 
 def choose_tile(head_dim: int, kind: Kind, dtype: torch.dtype, device: Device) -> Tile:

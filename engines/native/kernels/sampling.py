@@ -23,6 +23,7 @@ from engines.native.sample import noise
 
 BLOCK = 2048  # vocabulary entries per program
 SEARCH_BLOCK = 4096  # entries per step of the threshold search
+KEPT = 4096  # entries that the search ends on without reading the others again
 
 _A = tl.constexpr(noise.KEY_A)
 _B = tl.constexpr(noise.KEY_B)
@@ -145,45 +146,98 @@ def _key(x):
 
 @triton.jit
 def _above(scores, top, first, second, third, SIZE, MASS: tl.constexpr, BLOCK: tl.constexpr):
-    """Σ of the weights of the entries with keys ≥ each of three pivots; weight exp(score − top), or 1."""
+    """One pass: the entries with keys ≥ each of three pivots, Σ exp(score − top) of them (or their number), then their
+    number. Counts of a lane are packed, 10 bits each: at most 1023 blocks."""
+    count = tl.zeros([BLOCK], tl.int32)
     sum_1 = tl.zeros([BLOCK], tl.float32)
     sum_2 = tl.zeros([BLOCK], tl.float32)
     sum_3 = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, SIZE, BLOCK):
+    for start in tl.range(0, SIZE, BLOCK, num_stages=4):
         i = start + tl.arange(0, BLOCK)
         x = tl.load(scores + i, mask=i < SIZE, other=float("-inf"))
-        key = _key(x)
-        weight = tl.where(i < SIZE, tl.exp(x - top) if MASS else 1.0, 0.0)
-        sum_1 += tl.where(key >= first, weight, 0.0)
-        sum_2 += tl.where(key >= second, weight, 0.0)
-        sum_3 += tl.where(key >= third, weight, 0.0)
-    return tl.sum(sum_1, 0), tl.sum(sum_2, 0), tl.sum(sum_3, 0)
+        key = tl.where(i < SIZE, _key(x), -2147483648)
+        count += (
+            (key >= first).to(tl.int32) + ((key >= second).to(tl.int32) << 10) + ((key >= third).to(tl.int32) << 20)
+        )
+        if MASS:
+            weight = tl.exp(x - top)
+            sum_1 += tl.where(key >= first, weight, 0.0)
+            sum_2 += tl.where(key >= second, weight, 0.0)
+            sum_3 += tl.where(key >= third, weight, 0.0)
+    n_1, n_2, n_3 = tl.sum(count & 1023, 0), tl.sum((count >> 10) & 1023, 0), tl.sum(count >> 20, 0)
+    if MASS:
+        return tl.sum(sum_1, 0), tl.sum(sum_2, 0), tl.sum(sum_3, 0), n_1, n_2, n_3
+    return n_1.to(tl.float32), n_2.to(tl.float32), n_3.to(tl.float32), n_1, n_2, n_3
 
 
 @triton.jit
-def _search(scores, top, low, high, target, SIZE, MASS: tl.constexpr, BLOCK: tl.constexpr):
-    """Largest key in [low, high) whose entries at or above it weigh at least `target`; `low` itself does."""
-    while high - low > 1:
-        step = tl.maximum((high - low) // 4, 1)
-        first = low + step
-        second = tl.minimum(first + step, high - 1)
-        third = tl.minimum(second + step, high - 1)
-        w_1, w_2, w_3 = _above(
+def _narrow(low, high, first, second, third, w_1, w_2, w_3, target):
+    """The quarter of [low, high) that holds the answer, from the weights at or above the pivots."""
+    new_low = tl.where(w_3 >= target, third, tl.where(w_2 >= target, second, tl.where(w_1 >= target, first, low)))
+    new_high = tl.where(w_3 >= target, high, tl.where(w_2 >= target, third, tl.where(w_1 >= target, second, first)))
+    return new_low, new_high
+
+
+@triton.jit
+def _pivots(low, high):
+    step = tl.maximum((high - low) // 4, 1)
+    return low + step, tl.minimum(low + 2 * step, high - 1), tl.minimum(low + 3 * step, high - 1)
+
+
+@triton.jit
+def _inside(x, low, high):
+    return tl.minimum(tl.maximum(_key(x + 0.0).to(tl.int64), low + 1), high - 1)
+
+
+@triton.jit
+def _search(scores, kept, top, low, high, held, target, SIZE, MASS: tl.constexpr, BLOCK: tl.constexpr,
+            KEPT: tl.constexpr):  # fmt: skip
+    """Largest key in [low, high) whose entries at or above it weigh at least `target`; `low` itself does, and `held`
+    entries are at or above it. Passes over the scores until at most KEPT are left, the rest of the search on those."""
+    first, second, third = _inside(top - 16.0, low, high), _inside(top - 8.0, low, high), _inside(top - 3.0, low, high)
+    while (high - low > 1) & (held > KEPT):
+        w_1, w_2, w_3, n_1, n_2, n_3 = _above(
             scores, top, first.to(tl.int32), second.to(tl.int32), third.to(tl.int32), SIZE, MASS, BLOCK
         )  # fmt: skip
-        new_low = tl.where(w_3 >= target, third, tl.where(w_2 >= target, second, tl.where(w_1 >= target, first, low)))
-        new_high = tl.where(w_3 >= target, high, tl.where(w_2 >= target, third, tl.where(w_1 >= target, second, first)))
-        low = new_low
-        high = new_high
+        held = tl.where(w_3 >= target, n_3, tl.where(w_2 >= target, n_2, tl.where(w_1 >= target, n_1, held)))
+        low, high = _narrow(low, high, first, second, third, w_1, w_2, w_3, target)
+        first, second, third = _pivots(low, high)
+    if high - low > 1:
+        key = _gather(scores, kept, low.to(tl.int32), SIZE, BLOCK, KEPT)
+        bits = key ^ ((key >> 31) & 0x7FFFFFFF)
+        weight = tl.exp(bits.to(tl.float32, bitcast=True) - top) if MASS else 1.0
+        weight = tl.where(key > -2147483648, weight, 0.0)
+        while high - low > 1:
+            first, second, third = _pivots(low, high)
+            w_1 = tl.sum(tl.where(key >= first.to(tl.int32), weight, 0.0), 0)
+            w_2 = tl.sum(tl.where(key >= second.to(tl.int32), weight, 0.0), 0)
+            w_3 = tl.sum(tl.where(key >= third.to(tl.int32), weight, 0.0), 0)
+            low, high = _narrow(low, high, first, second, third, w_1, w_2, w_3, target)
     return low
+
+
+@triton.jit
+def _gather(scores, kept, low, SIZE, BLOCK: tl.constexpr, KEPT: tl.constexpr):
+    """Keys of the entries at or above `low`, int32 [KEPT], the smallest int32 past their number. Uses kept [KEPT]."""
+    found = 0
+    for start in range(0, SIZE, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        key = _key(tl.load(scores + i, mask=i < SIZE, other=float("-inf")))
+        wanted = ((i < SIZE) & (key >= low)).to(tl.int32)
+        tl.store(kept + found + tl.cumsum(wanted, 0) - 1, key, mask=wanted != 0)
+        found += tl.sum(wanted, 0)
+    tl.debug_barrier()  # written by other threads of this program
+    i = tl.arange(0, KEPT)
+    return tl.load(kept + i, mask=i < found, other=-2147483648)
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows"])
 def threshold_kernel(
-    scores, rows, temperatures, top_ks, top_ps, min_ps, score_max, thresholds, SIZE, PARTS,
-    PARTS_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
+    scores, rows, temperatures, top_ks, top_ps, min_ps, score_max, kept, thresholds, SIZE, PARTS,
+    PARTS_BLOCK: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Grid: rows to draw for. Rows without filters leave at once. Each search is at most 17 passes over the scores."""
+    """Grid: rows to draw for. Rows without filters leave at once. A search is 2 to 17 passes over the scores, 2 or 3
+    where at most KEPT tokens lie within 16 of the best, as after a trained model."""
     line = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + line)
     top_k, top_p, min_p = tl.load(top_ks + row), tl.load(top_ps + row), tl.load(min_ps + row)
@@ -191,16 +245,17 @@ def threshold_kernel(
     top = tl.max(tl.load(score_max + line * PARTS + part, mask=part < PARTS, other=float("-inf")), 0)
     drawn = (tl.load(temperatures + row) > 0) & (top > float("-inf")) & (top < float("inf"))
     scores += line * SIZE
+    kept += line * KEPT
     low = tl.full([], -2147483648, tl.int64)
     high = _key(top).to(tl.int64) + 1
     if drawn & (top_k > 0) & (top_k < SIZE):
-        low = _search(scores, top, low, high, top_k.to(tl.float32), SIZE, False, BLOCK)
+        low = _search(scores, kept, top, low, high, SIZE, top_k.to(tl.float32), SIZE, False, BLOCK, KEPT)
     if drawn & (min_p > 0):
         low = tl.maximum(low, _key(top + tl.log(min_p) + 0.0).to(tl.int64))
     if drawn & (top_p < 1):
         pivot = low.to(tl.int32)
-        mass, _, _ = _above(scores, top, pivot, pivot, pivot, SIZE, True, BLOCK)
-        low = _search(scores, top, low, high, mass * top_p, SIZE, True, BLOCK)
+        mass, _, _, held, _, _ = _above(scores, top, pivot, pivot, pivot, SIZE, True, BLOCK)
+        low = _search(scores, kept, top, low, high, held, mass * top_p, SIZE, True, BLOCK, KEPT)
     threshold = float("-inf")
     if low > -2147483648:
         key = low.to(tl.int32)
@@ -273,9 +328,10 @@ def sample(
     parts_block = triton.next_power_of_2(parts)
     if filters:
         thresholds = torch.empty_like(logprobs)
+        kept = rows.new_empty(count, KEPT)
         threshold_kernel[(count,)](
-            scores, rows, table.temperature, table.top_k, table.top_p, table.min_p, score_max, thresholds, size, parts,
-            PARTS_BLOCK=parts_block, BLOCK=SEARCH_BLOCK, num_warps=16,
+            scores, rows, table.temperature, table.top_k, table.top_p, table.min_p, score_max, kept, thresholds,
+            size, parts, PARTS_BLOCK=parts_block, BLOCK=SEARCH_BLOCK, KEPT=KEPT, num_warps=16,
         )  # fmt: skip
         draw_kernel[(count, parts)](
             scores, rows, positions, table.temperature, table.seed, thresholds, best, best_token, size,

@@ -1,5 +1,7 @@
 """The paged attention kernel against a float64 reference, in the interpreter."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,10 +39,7 @@ def plan_of(case: reference.Paged, window: int = 0) -> Launch:
 
 def split_into(launch: Launch, split_tokens: int, max_seq: int) -> Launch:
     """The same launch with short splits, as the plan makes them only for sequences too long for the interpreter."""
-    return Launch(
-        launch.tile, launch.block_d, launch.block_q, launch.query_blocks, launch.one_block, split_tokens,
-        -(-max_seq // split_tokens),
-    )  # fmt: skip
+    return replace(launch, split_tokens=split_tokens, splits=-(-max_seq // split_tokens))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -19,6 +19,7 @@ def small_blocks(monkeypatch):
     """Several blocks per row at a vocabulary that the interpreter can afford."""
     monkeypatch.setattr(sampling, "BLOCK", 64)
     monkeypatch.setattr(sampling, "SEARCH_BLOCK", 128)
+    monkeypatch.setattr(sampling, "KEPT", 32)
     torch.manual_seed(7)
 
 
