@@ -20,7 +20,7 @@ from tursiops.deployments.rooms import requirement_of, rooms
 from tursiops.deployments.rows import deployment_row
 from tursiops.fleet import wake
 from tursiops.fleet.models import Node
-from tursiops.fleet.placement import Placement, Requirement, place
+from tursiops.fleet.placement import Choice, Placement, Requirement, place
 
 ACTOR = "controller"
 _REASON_EVERY_S = 5.0  # a pending instance's reason holds figures that change with each measurement
@@ -76,13 +76,10 @@ def place_instance(deployment: Deployment, instance_id: uuid.UUID) -> None:
         room = _who_must_go(deployment, row, requirement, outcome)
         _keep_pending(row, {**outcome.as_dict(), "makes_room": str(room) if room else None})
         return
-    _schedule(row, outcome)
+    _schedule(row, outcome, outcome.chosen)
 
 
-def _schedule(row: Instance, outcome: Placement) -> None:
-    chosen = outcome.chosen
-    if chosen is None:
-        raise ValueError("nothing was chosen")
+def _schedule(row: Instance, outcome: Placement, chosen: Choice) -> None:
     node = Node.objects.get(name=chosen.node)
     changes: dict[str, Any] = {
         "node": node,

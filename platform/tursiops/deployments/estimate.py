@@ -68,17 +68,18 @@ def estimate(
 ) -> Estimate:
     """`revision` need not be saved. `replaces`: instances that will have gone by then (an edit of their deployment)."""
     space = rooms(deployment=None, revision=revision, now=timezone.now(), without=replaces)
-    placed, asked, last = 0, sum(replicas.values()), None
-    for role in [role for role, count in sorted(replicas.items()) for _ in range(count)] or ["unified"]:
-        requirement = _requirement(revision, role, served_name)
+    roles = [role for role, count in sorted(replicas.items()) for _ in range(count)]
+    placed = 0
+    while True:  # at least once: of no replicas, one is estimated
+        requirement = _requirement(revision, roles[placed] if roles else "unified", served_name)
         last = place(requirement, space)
         if last.chosen is None:
             break
         placed += 1
+        if placed >= len(roles):
+            break
         space = [_less(room, last.chosen) for room in space]
-    if last is None:
-        raise AssertionError("at least one role is tried")
-    return Estimate(min(placed, asked), asked, last, _need(last, requirement))
+    return Estimate(min(placed, len(roles)), len(roles), last, _need(last, requirement))
 
 
 def _requirement(revision: Revision, role: str, served_name: str) -> Requirement:

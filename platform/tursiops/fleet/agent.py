@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
+from django.db import DatabaseError
 from django.utils import timezone
 
 from tursiops.core.store import StoreError
@@ -44,14 +45,10 @@ class NodeAgent:
         """One look at everything; seconds until the next is due."""
         rows = {str(row.pk): row for row in _rows_of(self.node)}
         ids = sorted({*rows, *self.backend.runs()})
-        seen = dict(zip(ids, self._probes.map(self.backend.observe, ids), strict=True))
-        self._alive = {each.instance_id: (each.pid, each.pid_start_time) for each in seen.values() if each.alive}
-        for instance_id, observation in seen.items():
-            row = rows.get(instance_id)
-            if row is None:
-                self._sweep(observation)
-            else:
-                self._step(row, observation)
+        seen = [each for each in self._probes.map(self._observe, ids) if each is not None]
+        self._alive = {each.instance_id: (each.pid, each.pid_start_time) for each in seen if each.alive}
+        for observation in seen:
+            self._handle(rows.get(observation.instance_id), observation)
         self.backend.limit_logs()
         return self._pause(list(rows.values()))
 
@@ -61,6 +58,25 @@ class NodeAgent:
 
     def close(self) -> None:
         self._probes.shutdown(wait=False, cancel_futures=True)
+
+    def _observe(self, instance_id: str) -> Observation | None:
+        """None where it can't be told (a disk that does not read): that is no proof of death, so nothing is done."""
+        try:
+            return self.backend.observe(instance_id)
+        except OSError:
+            log.exception("engine.not_observed", instance=instance_id)
+            return None
+
+    def _handle(self, row: Instance | None, seen: Observation) -> None:
+        try:
+            if row is None:
+                self._sweep(seen)
+            else:
+                self._step(row, seen)
+        except DatabaseError:
+            raise
+        except Exception:  # one instance that can't be handled must not stop the others
+            log.exception("engine.not_handled", instance=seen.instance_id)
 
     def _step(self, row: Instance, seen: Observation) -> None:
         step = decide(row, seen, timezone.now(), self.limits)

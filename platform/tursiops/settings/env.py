@@ -112,7 +112,9 @@ def engine_environment(python_path: list[str]) -> dict[str, str]:
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     # Two torch threads that spin on a busy machine turn a step of 31 ms into more than a second.
-    return {"OMP_WAIT_POLICY": "PASSIVE", **passed, "PYTHONPATH": os.pathsep.join(python_path), "PYTHONUNBUFFERED": "1"}
+    # GPU numbers are nvidia-smi's: CUDA's own order would put the fastest first.
+    fixed = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONPATH": os.pathsep.join(python_path), "PYTHONUNBUFFERED": "1"}
+    return {"OMP_WAIT_POLICY": "PASSIVE", **passed, **fixed}
 
 
 def service_environment(python_path: list[str]) -> dict[str, str]:

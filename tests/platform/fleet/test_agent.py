@@ -297,3 +297,29 @@ def test_log_is_bounded_and_says_which_start(host, scheduled):
     host.backend.limit_logs()
     assert log.stat().st_size == 0
     assert log.with_name("engine.log.1").exists()
+
+
+def test_one_instance_that_fails_to_be_handled_does_not_stop_the_others(host, scheduled, monkeypatch):
+    broken, fine = scheduled(), scheduled()
+    real = host.backend.start
+
+    def start(spec, local):
+        if spec.instance_id == str(broken.pk):
+            raise RuntimeError("boom")
+        real(spec, local)
+
+    monkeypatch.setattr(host.backend, "start", start)
+    host.until_state(fine, InstanceState.READY)
+
+
+def test_unreadable_disk_is_no_proof_of_death(host, scheduled, monkeypatch):
+    row = host.until_state(scheduled(), InstanceState.READY)
+
+    def observe(instance_id):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(host.backend, "observe", observe)
+    host.agent.tick()
+    row.refresh_from_db()
+    assert (row.state, row.restarts) == (InstanceState.READY, 0)
+    monkeypatch.undo()

@@ -62,7 +62,7 @@ class Nodes:
         self.running.append(process)
         return process
 
-    def until(self, done: Callable[[], Any], seconds: float = 90) -> None:
+    def until(self, done: Callable[[], Any], seconds: float = 150) -> None:
         end = time.monotonic() + seconds
         while not done():
             if time.monotonic() > end:
@@ -81,6 +81,7 @@ def nodes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 def test_case_16_life_of_a_node_process(nodes, tiny_deployment):
     """Start, kill -9, adoption, SIGTERM, and the stop of all engines, one after another on one instance."""
