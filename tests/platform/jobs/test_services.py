@@ -189,3 +189,30 @@ def test_released_job_does_not_lose_an_attempt(team, seen_states, sent):
     job = services.release_job(job_id=running(team).pk, owner="w1")
     assert job is not None
     assert (job.state, job.attempt) == (JobState.QUEUED, 0)
+
+
+def test_after_every_change_the_last_event_is_the_fresh_row(team, seen_states, sent):
+    """A page that applies events shows what a page that asks again would show."""
+
+    def check(job):
+        event = Event.objects.filter(subject_id=job.pk).order_by("sequence").last()
+        fresh = JobSerializer(Job.objects.select_related("requested_by").get(pk=job.pk)).data
+        assert event.payload == dict(fresh)
+        assert event.kind == f"job.{event.payload['state']}"
+
+    job = services.enqueue_job(team=team, actor=ALICE, kind="test.noop", title="t", spec={})
+    check(job)
+    services.claim_job(job_id=job.pk, owner="w1")
+    check(job)
+    services.release_job(job_id=job.pk, owner="w1")
+    check(job)
+    services.claim_job(job_id=job.pk, owner="w1")
+    services.cancel_job(job=job, actor=ALICE)
+    check(job)
+    services.finish_job(job_id=job.pk, owner="w1", state=JobState.CANCELLED, reason="gone")
+    check(job)
+    services.retry_job(job=job, actor=ALICE)
+    check(job)
+    services.claim_job(job_id=job.pk, owner="w2")
+    services.finish_job(job_id=job.pk, owner="w2", state=JobState.ERRORED, error={"code": "x"}, reason="broke")
+    check(job)
