@@ -37,6 +37,7 @@ def main() -> int:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(config.drain_timeout),
         ws_max_size=4 * 2**20,
+        forwarded_allow_ips="127.0.0.1",  # a TLS proxy on this host is believed, nobody else
     )
     return 0
 

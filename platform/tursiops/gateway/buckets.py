@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -29,8 +30,9 @@ class LocalBuckets:
         self._keys: OrderedDict[str, _Bucket] = OrderedDict()
 
     def reserve(self, held: Reservation, now: float) -> tuple[str, float]:
+        """("", 0), or the limit that refuses and the wait in ms."""
         assert held.key is not None
-        bucket = self._keys.pop(held.key, None) or _Bucket(float(held.rpm or 0), float(held.tpm or 0), now, set())
+        bucket = self._keys.pop(held.key, None) or _Bucket(now)
         self._keys[held.key] = bucket
         if len(self._keys) > _KEYS:
             self._keys.popitem(last=False)
@@ -41,8 +43,8 @@ class LocalBuckets:
             return "tokens_per_minute", (held.tokens - bucket.tokens) * 60_000 / max(held.tpm, 1)
         if held.parallel is not None and len(bucket.places) >= held.parallel:
             return "parallel", 1_000
-        bucket.requests -= 1 if held.rpm is not None else 0
-        bucket.tokens -= held.tokens if held.tpm is not None else 0
+        bucket.requests -= 1
+        bucket.tokens -= held.tokens
         bucket.places.add(held.request_id)
         return "", 0
 
@@ -55,15 +57,19 @@ class LocalBuckets:
         bucket.places.discard(held.request_id)
 
 
-@dataclass(slots=True)
 class _Bucket:
-    requests: float
-    tokens: float
-    at: float
-    places: set[str]
+    """Levels of one key. Without a limit a level is infinite, so that a limit set later starts full."""
+
+    __slots__ = ("at", "places", "requests", "tokens")
+
+    def __init__(self, now: float) -> None:
+        self.requests = math.inf
+        self.tokens = math.inf
+        self.at = now
+        self.places: set[str] = set()
 
     def refill(self, held: Reservation, now: float) -> None:
         minutes = max(0.0, now - self.at) / 60
         self.at = now
-        self.requests = min(float(held.rpm or 0), self.requests + minutes * (held.rpm or 0))
-        self.tokens = min(float(held.tpm or 0), self.tokens + minutes * (held.tpm or 0))
+        self.requests = math.inf if held.rpm is None else min(float(held.rpm), self.requests + minutes * held.rpm)
+        self.tokens = math.inf if held.tpm is None else min(float(held.tpm), self.tokens + minutes * held.tpm)

@@ -81,5 +81,6 @@ def pick(request: PickRequest, snapshot: Snapshot, loads: Mapping[str, Load]) ->
         reason = "only ready instance" if fresh else "no other instance"
     else:
         reason = f"least loaded of {len(candidates)}"
-    others = ((instance.id, "more loaded") for instance in candidates if instance is not chosen)
-    return Decision(chosen, reason, (*rejected, *others))
+    told = {name for name, _ in rejected} | {chosen.id}
+    others = ((instance.id, "more loaded") for instance in candidates if instance.id not in told)
+    return Decision(chosen, reason, (*(pair for pair in rejected if pair[0] != chosen.id), *others))

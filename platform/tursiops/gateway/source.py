@@ -110,7 +110,7 @@ class SnapshotSource:
         age = self.age()
         metrics.snapshot_age.set(age)
         now = time.monotonic()
-        if age > self._config.snapshot_warn_age and now - self._warned_at > 60:
+        if self.current is not None and age > self._config.snapshot_warn_age and now - self._warned_at > 60:
             self._warned_at = now
             log.warning("gateway.snapshot_stale", age_s=round(age, 1), redis=str(error) if error else "answers")
 

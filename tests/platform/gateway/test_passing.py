@@ -1,0 +1,178 @@
+"""What is not /v1 reaches the web process over its unix socket, and comes back as it was."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+import uvicorn
+from tursiops.gateway.passing import forwarded
+
+from tests.gateway_bench import instance, route, until
+
+
+class Web:
+    """A web process that tells what it got, over plain ASGI."""
+
+    def __init__(self, path):
+        config = uvicorn.Config(self, uds=path, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.left = asyncio.Event()
+
+    async def start(self):
+        self.task = asyncio.create_task(self.server.serve())
+        await until(lambda: self.server.started)
+        return self
+
+    async def stop(self):
+        self.server.should_exit = True
+        self.server.force_exit = True
+        await self.task
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "websocket":
+            await self.websocket(scope, receive, send)
+            return
+        if scope["path"] == "/endless":
+            await self.endless(receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        told = {
+            "method": scope["method"],
+            "path": scope["raw_path"].decode(),
+            "query": scope["query_string"].decode(),
+            "headers": [[name.decode(), value.decode()] for name, value in scope["headers"]],
+            "body": len(body),
+        }
+        headers = [(b"content-type", b"application/json"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+        await send({"type": "http.response.start", "status": 207, "headers": [*headers, (b"connection", b"close")]})
+        await send({"type": "http.response.body", "body": json.dumps(told).encode()})
+
+    async def endless(self, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await receive()
+        gone = asyncio.create_task(receive())
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b"tick\n", "more_body": True})
+            await asyncio.sleep(0.05)
+        self.left.set()
+
+    async def websocket(self, scope, receive, send):
+        await receive()
+        if scope["path"] == "/ws/forbidden":
+            await send({"type": "websocket.close", "code": 4403})
+            return
+        await send({"type": "websocket.accept", "subprotocol": next(iter(scope["subprotocols"]), None)})
+        while True:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                self.left.set()
+                return
+            if message.get("text") == "close":
+                await send({"type": "websocket.close", "code": 4408})
+                return
+            await send({"type": "websocket.send", **{k: message[k] for k in ("text", "bytes") if message.get(k)}})
+
+
+@pytest.fixture
+async def web(bench, config):
+    made = await Web(config.web_socket).start()
+    yield made
+    await made.stop()
+
+
+async def test_method_path_query_headers_and_body_arrive_as_sent(bench, web):
+    url = bench.url + "/api/v1/a%2Fb//c?x=%20&y=é"
+    headers = {
+        "Cookie": "sessionid=s",
+        "X-Forwarded-For": "6.6.6.6",
+        "X-Custom": "1",
+        "Connection": "keep-alive, X-Hop",
+    }
+    async with bench.session.put(url, data=b"z" * 300_000, headers=headers | {"X-Hop": "1"}) as response:
+        told = await response.json(content_type=None)
+        cookies = response.headers.getall("Set-Cookie")
+    assert (response.status, cookies) == (207, ["a=1", "b=2"])
+    assert (told["method"], told["path"], told["body"]) == ("PUT", "/api/v1/a%2Fb//c", 300_000)
+    assert told["query"] == "x=%20&y=%C3%A9"
+    seen = dict(told["headers"])
+    assert (seen["cookie"], seen["x-custom"]) == ("sessionid=s", "1")
+    assert seen["x-forwarded-for"] == "6.6.6.6"  # this peer is on our host, as a TLS proxy would be
+    assert (seen["x-forwarded-proto"], seen["x-forwarded-host"]) == ("http", seen["host"])
+    assert seen["host"] == bench.url.removeprefix("http://")
+    assert "x-hop" not in seen
+
+
+def test_what_a_client_claims_to_be_is_not_believed():
+    claimed = [(b"x-forwarded-for", b"6.6.6.6"), (b"forwarded", b"for=6.6.6.6"), (b"x-forwarded-proto", b"https")]
+    scope = {"headers": [*claimed, (b"host", b"h")], "client": ("10.0.0.9", 1), "scheme": "ws"}
+    told = dict(forwarded(scope))
+    assert told == {
+        "host": "h",
+        "X-Forwarded-For": "10.0.0.9",
+        "X-Forwarded-Proto": "http",
+        "X-Forwarded-Host": "h",
+    }
+
+
+async def test_chunked_upload_without_a_length(bench, web):
+    async def parts():
+        for _ in range(10):
+            yield b"x" * 1000
+
+    async with bench.session.post(bench.url + "/upload", data=parts()) as response:
+        assert (await response.json())["body"] == 10_000
+
+
+async def test_streamed_answer_arrives_at_once_and_leaving_reaches_web(bench, web):
+    response = await bench.session.get(bench.url + "/endless")
+    assert await asyncio.wait_for(response.content.readline(), 2) == b"tick\n"
+    response.close()
+    await asyncio.wait_for(web.left.wait(), 2)
+
+
+async def test_websocket_both_ways(bench, web):
+    async with bench.session.ws_connect(bench.url + "/ws/chat", protocols=["one"]) as socket:
+        assert socket.protocol == "one"
+        await socket.send_str("hello")
+        assert await socket.receive_str() == "hello"
+        await socket.send_bytes(b"\x00\x01")
+        assert await socket.receive_bytes() == b"\x00\x01"
+        await socket.send_str("close")
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == 4408
+    async with bench.session.ws_connect(bench.url + "/ws/chat") as socket:
+        await socket.close()
+    await asyncio.wait_for(web.left.wait(), 2)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        await bench.session.ws_connect(bench.url + "/ws/forbidden")
+    assert refused.value.status == 403
+
+
+async def test_killed_web_leaves_v1_alive_and_is_said_to_restart(bench, web, engines, config):
+    await bench.publish(route("m", instance(engines[0], "a")))
+    socket = await bench.session.ws_connect(bench.url + "/ws/live")
+    await web.stop()
+    message = await asyncio.wait_for(socket.receive(), 5)
+    assert message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
+    assert (await bench.stream())[0].status == 200
+    async with bench.session.get(bench.url + "/api/v1/nodes") as response:
+        assert (response.status, response.headers["Retry-After"]) == (502, "2")
+        error = (await response.json())["error"]
+    assert error["code"] == "web_restarting"
+    assert error["hint"]
+    async with bench.session.get(bench.url + "/", headers={"Accept": "text/html"}) as response:
+        assert response.status == 502
+        assert "restarting" in await response.text()
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        await bench.session.ws_connect(bench.url + "/ws/live")
+    assert refused.value.status == 502
+    again = await Web(config.web_socket).start()
+    async with bench.session.get(bench.url + "/back") as response:
+        assert response.status == 207
+    await again.stop()
