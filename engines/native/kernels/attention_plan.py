@@ -24,13 +24,13 @@ class Tile:
     stages: int
 
 
-# One frozen choice per shape, measured on an H200 (docs/benchmarks/kernels_gpu.h200.json). HOPPER needs up to 227 KiB
-# of shared memory and wgmma; PORTABLE fits the 99 KiB of sm_86 and sm_89.
+# One frozen choice per shape; head size 128 measured on an H200 (docs/benchmarks/attention_tiles.h200.json).
+# HOPPER uses up to 227 KiB of shared memory and wgmma; PORTABLE fits the 99 KiB of sm_86 and sm_89.
 HOPPER: dict[tuple[int, Kind], Tile] = {
     (64, "decode"): Tile(16, 64, 4, 4),
     (64, "chunk"): Tile(64, 64, 4, 3),
     (64, "prefill"): Tile(128, 64, 8, 3),
-    (128, "decode"): Tile(16, 64, 4, 2),
+    (128, "decode"): Tile(16, 32, 2, 4),
     (128, "chunk"): Tile(64, 64, 4, 3),
     (128, "prefill"): Tile(128, 64, 8, 3),
     (256, "decode"): Tile(16, 32, 4, 3),
