@@ -1,7 +1,7 @@
 """The engine without its server: token ids in, token ids out. Same scheduler, same runner, one process.
 
-    engine = Offline(EngineConfig(format="gguf", paths={"model.gguf": "/…"}))
-    engine.generate([[1, 2, 3]], SamplingParams(temperature=0, max_tokens=8))
+engine = Offline(EngineConfig(format="gguf", paths={"model.gguf": "/…"}))
+engine.generate([[1, 2, 3]], SamplingParams(temperature=0, max_tokens=8))
 """
 
 from __future__ import annotations

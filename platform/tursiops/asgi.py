@@ -1,6 +1,7 @@
 """The web process: Django over HTTP, Channels over websockets, and an answer to the server's lifespan."""
 
 import os
+from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tursiops.settings.prod")
 
@@ -15,7 +16,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402 - needs Django set u
 from tursiops.routing import websocket_urlpatterns  # noqa: E402 - needs Django set up
 
 
-async def lifespan(scope, receive, send):
+async def lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

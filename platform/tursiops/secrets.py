@@ -1,4 +1,3 @@
-
 """Keys derived from the installation's root secret, and what is made of them. Knows nothing of Django.
 
 The root is `<data>/secret-key`. Each purpose has a key of its own, so that one leak does not open the others:

@@ -1,11 +1,11 @@
 """URLs of the web process. /v1 is not here: it is the gateway's."""
 
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-api = [
+api: list[URLPattern | URLResolver] = [
     path("", include("tursiops.core.urls")),
     path("", include("tursiops.accounts.urls")),
     path("", include("tursiops.registry.urls")),

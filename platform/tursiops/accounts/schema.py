@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 
 
-class ApiKeyScheme(OpenApiAuthenticationExtension):
+class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call] # its base registers subclasses
     target_class = "tursiops.accounts.authentication.ApiKeyAuthentication"
     name = "apiKey"
 
