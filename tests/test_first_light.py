@@ -246,6 +246,7 @@ def recorded(platform: Platform) -> dict[str, int]:
 
 def test_ctrl_c_ends_all_of_it(platform):
     family = [*platform.up.family(), *platform.up.engines()]
+    assert len(family) > 6
     platform.up.process.send_signal(signal.SIGINT)
     assert platform.up.process.wait(90) == 0
     left = [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
@@ -253,11 +254,20 @@ def test_ctrl_c_ends_all_of_it(platform):
     assert "everything ended" in platform.up.output
 
 
-def test_a_second_start_is_quick_and_serves_again(platform):
-    with Running(platform.up.folder, "--cpu", port=platform.up.port) as again:
-        again.wait_for("Logs follow", 300)
-        seconds = time.monotonic() - again.began
-        print(f"second start: {seconds:.1f} s")
-        assert "$TURSIOPS_KEY" in again.output  # the key of the first start is not shown again
-        assert "login" not in again.output
+def test_the_next_start_serves_again_and_adopts_the_engine_of_a_killed_one(platform):
+    if platform.up.process.poll() is None:
+        test_ctrl_c_ends_all_of_it(platform)
+    with Running(platform.up.folder, "--cpu", port=platform.up.port) as second:
+        second.wait_for("Logs follow", 300)
+        print(f"second start: {time.monotonic() - second.began:.1f} s")
+        assert "$TURSIOPS_KEY" in second.output  # the key of the first start is not shown again
+        assert "login" not in second.output
         assert can_chat(platform)
+        engine = second.engines()[0]
+        second.process.kill()
+        second.process.wait()
+        with Running(platform.up.folder, "--cpu", port=platform.up.port) as third:
+            third.wait_for("Logs follow", 300)
+            print(f"start beside a living engine: {time.monotonic() - third.began:.1f} s")
+            assert can_chat(platform)
+            assert third.engines()[0] == engine  # pid and start time: the very same process
