@@ -5,7 +5,8 @@ to `num_tokens`, so decode, prefill chunk and resume after a preemption are one 
     commit()  the step is done: tokens are appended, endings found, full blocks made findable
     settle()  the one way out for every request: stop, length, abort, time-out, error, and preemption
 
-`plan` may be called again before the `commit` of the step before: what a launched step may still touch is fenced.
+Requests may end between `plan` and `commit`: what the launched step may still touch, rows and blocks, is fenced until
+its commit. (To launch a step while another runs, `plan` will have to count the tokens in flight; the fence is there.)
 """
 
 from __future__ import annotations

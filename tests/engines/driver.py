@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import numpy as np
 
@@ -41,15 +42,17 @@ class Driver:
         self.scheduler.add(request)
         self.collect()
 
-    def step(self) -> bool:
-        """One step; False if there was nothing to compute."""
+    def step(self, meanwhile: Callable[[], None] = lambda: None) -> bool:
+        """One step; False if there was nothing to compute. `meanwhile` happens between launch and commit."""
         step = self.scheduler.plan(self.now)
         if step is not None:
             for request in step.added:
                 self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
             self.runner.copy_blocks(step.copies)
             assert step.plan.tokens <= self.config.max_batched_tokens
-            drawn = self.scheduler.commit(step, self.runner.execute(step.plan))
+            output = self.runner.execute(step.plan)
+            meanwhile()
+            drawn = self.scheduler.commit(step, output)
             for request_id, token in zip(drawn.ids.tolist(), drawn.tokens.tolist(), strict=True):
                 assert request_id not in self.endings, "a token after the ending"
                 self.tokens[request_id].append(token)

@@ -13,8 +13,8 @@ TRUNK = [7, 3, 9, 9, 1, 4, 4, 8, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2,
 
 arrivals = st.fixed_dictionaries(
     {
-        "shared": st.integers(0, len(TRUNK)),
-        "own": st.lists(st.integers(0, 3), max_size=6),
+        "shared": st.one_of(st.integers(0, len(TRUNK)), st.sampled_from([4, 8, 12, 16, 24])),  # often whole blocks
+        "own": st.one_of(st.just([]), st.lists(st.integers(0, 3), max_size=6)),
         "max_tokens": st.integers(1, 30),
         "min_tokens": st.integers(0, 6),
         "stops": st.lists(st.integers(0, VOCAB - 1), max_size=4),
@@ -24,7 +24,11 @@ arrivals = st.fixed_dictionaries(
 )
 actions = st.lists(
     st.one_of(
-        arrivals, st.just("step"), st.just("step"), st.tuples(st.just("abort"), st.integers(0, 30)), st.just("again")
+        arrivals,
+        st.just("step"),
+        st.just("step"),
+        st.tuples(st.sampled_from(["abort", "abort in flight"]), st.integers(0, 30)),
+        st.just("again"),
     ),
     min_size=1,
     max_size=40,
@@ -59,8 +63,12 @@ def test_random_schedules(shape: dict, plan: list) -> None:
             last = action
             arrive(action)
         elif asked:
-            driver.scheduler.end(sorted(asked)[action[1] % len(asked)], Finish.ABORT)
-            driver.collect()
+            victim = sorted(asked)[action[1] % len(asked)]
+            if action[0] == "abort":
+                driver.scheduler.end(victim, Finish.ABORT)
+                driver.collect()
+            else:
+                driver.step(lambda victim=victim: driver.scheduler.end(victim, Finish.ABORT))
     driver.run()
 
     assert set(driver.endings) == set(asked)
