@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from tursiops.gateway import metrics
+from tursiops.gateway.batch import ScriptBatch
 from tursiops.gateway.buckets import LocalBuckets, Reservation
 from tursiops.gateway.callers import Caller
 from tursiops.gateway.errors import GatewayError
@@ -32,9 +33,8 @@ _SETTLE = (Path(__file__).parent / "settle.lua").read_text()
 
 class Limiter:
     def __init__(self, redis: Redis) -> None:
-        self._reserve = redis.register_script(_RESERVE)
-        self._settle = redis.register_script(_SETTLE)
         self._redis = redis
+        self._scripts = ScriptBatch(redis, _REDIS_TIMEOUT_S)
         self._local = LocalBuckets()
         self._held: dict[str, str] = {}  # request id → its key's set of places, to be renewed
         self._away_until = 0.0
@@ -67,8 +67,7 @@ class Limiter:
             return
         try:
             arguments: list[int | str] = [_number(held.tpm), held.tokens - used, held.request_id]
-            async with asyncio.timeout(_REDIS_TIMEOUT_S):
-                await self._settle(keys=_keys(held.key), args=arguments)
+            await self._scripts.call(_SETTLE, _keys(held.key), arguments)
         except (RedisError, OSError, TimeoutError) as error:  # the bucket refills, the place's lease ends
             self._went_away(error)
 
@@ -95,8 +94,7 @@ class Limiter:
             ]
             try:
                 assert held.key is not None
-                async with asyncio.timeout(_REDIS_TIMEOUT_S):
-                    answer = await self._reserve(keys=_keys(held.key), args=arguments)
+                answer = await self._scripts.call(_RESERVE, _keys(held.key), arguments)
                 if not answer[0] and held.parallel is not None:
                     self._held[held.request_id] = _keys(held.key)[1]
                 return answer[0].decode(), float(answer[1])
