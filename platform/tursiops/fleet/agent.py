@@ -52,6 +52,11 @@ class NodeAgent:
         self.backend.limit_logs()
         return self._pause(list(rows.values()))
 
+    @property
+    def engines(self) -> int:
+        """How many were alive at the last look."""
+        return len(self._alive)
+
     def something_ended(self) -> bool:
         """Cheap enough to ask each second: has a process that was alive at the last look gone?"""
         return any(not identity.is_alive(pid, started) for pid, started in self._alive.values())

@@ -70,7 +70,7 @@ def _serve(backend: LocalBackend, worker: JobWorker | None, options: dict[str, A
     heart.start()
     loop = agent.NodeAgent(node, backend, Limits(drain_s=options["drain_seconds"]))
     waker = wake.Waker(wake.node_channel(node.name))
-    log.info("node.started", node=node.name, epoch=node.epoch, engines=len(backend.runs()))
+    log.info("node.started", node=node.name, epoch=node.epoch, run_folders=len(backend.runs()))
     while not stop.is_set():
         pause = _tick(loop)
         if worker is not None:
@@ -82,7 +82,7 @@ def _serve(backend: LocalBackend, worker: JobWorker | None, options: dict[str, A
         raise CommandError(f"Another process has taken the name {node.name}; this one ends, the engines go on.")
     if worker is not None:
         worker.stop()
-    log.info("node.stopped", node=node.name, engines_left_running=len(backend.runs()))
+    log.info("node.stopped", node=node.name, engines_left_running=loop.engines)
 
 
 def _register(address: str, stop: threading.Event) -> Node | None:
