@@ -123,6 +123,8 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """rms_norm(x + residual) [t, h]; `residual` is overwritten with the sum."""
     out = torch.empty_like(x)
+    if not x.shape[0]:
+        return out
     size = x.shape[-1]
     block = triton.next_power_of_2(size)
     add_rms_norm_kernel[(x.shape[0],)](x, residual, weight, out, eps, SIZE=size, BLOCK=block, num_warps=_warps(block))

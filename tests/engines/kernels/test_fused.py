@@ -37,6 +37,13 @@ def test_add_rms_norm_updates_the_residual(size, dtype):
     assert relative_error(normed, reference.rms_norm(residual, weight, EPS)) < TOLERANCE[dtype]
 
 
+def test_norms_of_no_tokens_are_empty():
+    """A step of prompt chunks only needs no logits, so the last norm gets nothing."""
+    nothing, weight = torch.empty(0, 64), torch.ones(64)
+    assert fused.rms_norm(nothing, weight, EPS).shape == (0, 64)
+    assert fused.add_rms_norm(nothing, nothing.clone(), weight, EPS).shape == (0, 64)
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("size", [24, 1536])
 def test_silu_mul(size, dtype):

@@ -48,7 +48,7 @@ def test_greedy_is_argmax_with_the_lowest_id_first_and_gives_the_models_logprob(
     torch.testing.assert_close(logprobs.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_draws_equal_the_reference(data):
     seed = data.draw(st.integers(0, 999))
@@ -76,15 +76,15 @@ def test_draws_equal_the_reference(data):
 
 def test_equal_scores_stay_or_fall_together():
     """A plateau across the k-th place: each of its tokens is drawn where the noise favours it, and none below it."""
-    logits = torch.full((10, SIZE), -1.0)
-    logits[:, 10:20] = 2.0
-    table = reference.sampling_table(10, SIZE, top_k=[3] * 10)
+    logits = torch.full((4, SIZE), -1.0)
+    logits[:, 10:14] = 2.0
+    table = reference.sampling_table(4, SIZE, top_k=[3] * 4)
     table.seed.fill_(11)
     positions = torch.arange(300)
-    favoured = gumbel(table.seed[:1].expand(300), positions, torch.arange(10, 20)).argmax(-1)
-    chosen = torch.stack([positions[favoured == i][0] for i in range(10)])
+    favoured = gumbel(table.seed[:1].expand(300), positions, torch.arange(10, 14)).argmax(-1)
+    chosen = torch.stack([positions[favoured == i][0] for i in range(4)])
     (tokens, _), *_ = draw(logits, table, chosen, filters=True)
-    assert tokens.tolist() == list(range(10, 20))
+    assert tokens.tolist() == [10, 11, 12, 13]
 
 
 def test_rows_are_lines_of_the_table_and_independent_of_the_batch():
