@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,7 @@ class Running:
         self, gguf: Path, *, module: str = "engines.native.serve", wait: bool = True, script: Any = None, **spec: Any
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ts-inst-"))
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)  # tests read state and log after the end
         self.run_dir = RunDir(self.folder)
         self.token = secrets.token_hex(8)
         files = [ModelFile(gguf.name, "0" * 64, gguf.stat().st_size)]

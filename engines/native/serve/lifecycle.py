@@ -95,6 +95,9 @@ class Instance:
             return self._failed(error.code, f"{error.message}; {error.hint}" if error.hint else error.message)
         except CoreLost as error:
             return self._failed("core_lost", str(error))
+        except Exception as error:
+            log.exception("the instance failed")
+            return self._failed("internal", f"{type(error).__name__}: {error}")
         self._state.write(Phase.STOPPED, "stopped")
         return 0
 
