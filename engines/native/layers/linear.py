@@ -38,9 +38,12 @@ class TransposedLinear:
 
 
 class DynamicInt8Linear:
-    """int8 weight, one scale per output row; activations are quantized per call. CPU only (FBGEMM).
+    """int8 weight, one scale per output row; activations are quantized per token. CPU only (FBGEMM).
 
     Activations take 7 bits: on CPUs without VNNI the kernel adds pairs of products in 16 bits, which 8 bits overflow.
+    The kernel has one range for all tokens of a call, and a few tokens have activations a hundred times the usual.
+    So each token is first mapped onto 0 … 1 by its own least and greatest value, and the product mapped back:
+    W x = span × W ((x − low) / span) + low × W 1.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -48,12 +51,21 @@ class DynamicInt8Linear:
         scales = (weight.abs().amax(dim=1) / 127).clamp_(min=1e-12)
         zeros = torch.zeros_like(scales, dtype=torch.int64)
         quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self._packed = torch.ops.quantized.linear_prepack(quantized, None if bias is None else bias.float())
+        self._row_sums = quantized.dequantize().sum(dim=1)
+        self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self._bias = None if bias is None else bias.float()
         self._product = torch.ops.quantized.linear_dynamic
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self._product(x, self._packed, True)
-        return y
+        y: torch.Tensor
+        if len(x) == 1:
+            y = self._product(x, self._packed, True)
+        else:
+            low, high = torch.aminmax(x, dim=1, keepdim=True)
+            span = (high - low).clamp_(min=1e-12)
+            y = self._product((x - low).div_(span), self._packed, True)
+            y.mul_(span).addcmul_(low, self._row_sums)
+        return y if self._bias is None else y.add_(self._bias)
 
 
 def method_for(dtype: str, device_type: str) -> Method:
