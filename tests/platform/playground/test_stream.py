@@ -81,6 +81,10 @@ def test_needs_a_session_with_a_token_or_a_key(team, viewer):
     refused = client.post(URL, body(), content_type="application/json")
     assert refused.status_code == 403
     assert "CSRF" in refused.json()["error"]["message"]
+    client.get("/api/v1/auth/session")
+    token = {"HTTP_X_CSRFTOKEN": client.cookies["csrftoken"].value}
+    allowed = client.post(URL, {"chat": "c"}, content_type="application/json", **token)
+    assert allowed.status_code == 400, "past the check, to what is wrong with the body"
     wrong = {"HTTP_AUTHORIZATION": "Bearer ts-wrong"}
     assert client.post(URL, body(), content_type="application/json", **wrong).status_code == 401
 
