@@ -71,6 +71,8 @@ def test_another_persons_change_appears_by_itself(page, platform):
     expect(page.locator("[data-state=live]")).to_be_visible()
     page.goto("/deployments")
     expect(page.locator("[data-state=live]")).to_be_visible()
+    page.wait_for_timeout(6_500)  # a socket that hears nothing for a while stays
+    expect(page.locator("[data-state=live]")).to_be_visible(timeout=500)
     answer = platform.api("PATCH", f"deployments/{deployment['id']}", json={"description": "changed elsewhere"})
     assert answer.json()["restarts"] == []
     expect(page.get_by_text("changed elsewhere")).to_be_visible(timeout=4_000)

@@ -87,7 +87,12 @@ export function AccountMenu() {
           selectedKeys: [`language:${language}`, `theme:${theme}`, `team:${team?.id ?? ''}`],
         }}
       >
-        <Button type="text" icon={<UserOutlined />} aria-label={`${t.account.menu}: ${user.username}`}>
+        <Button
+          type="text"
+          className="account"
+          icon={<UserOutlined />}
+          aria-label={`${t.account.menu}: ${user.username}`}
+        >
           <span className="account-name">
             {user.username}
             {team && <span className="muted"> · {team.name}</span>}

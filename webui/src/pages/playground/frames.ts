@@ -88,7 +88,7 @@ export function applyFrame(answer: Answer, frame: Frame): Answer | 'gap' {
     case 'done':
       return {
         ...next,
-        state: answer.stopping ? 'stopped' : 'done',
+        state: answer.stopping || frame.finish_reason === 'cancelled' ? 'stopped' : 'done',
         finishReason: frame.finish_reason,
         usage: frame.usage,
         timing: frame.timing,
