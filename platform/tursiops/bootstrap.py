@@ -94,6 +94,8 @@ def django(argv: list[str], root: Path | None) -> int:
     if root and python.exists() and not same_environment(python):
         os.execv(python, [str(python), str(root / "manage.py"), *argv])
     if argv[:1] == ["gateway"]:
+        if root is not None:
+            os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "platform"), str(root)])
         os.execv(sys.executable, [sys.executable, "-m", "tursiops.gateway", *argv[1:]])
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tursiops.settings.prod")
     try:
