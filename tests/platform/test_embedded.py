@@ -25,9 +25,10 @@ FLOWS = [
 
 @pytest.mark.embedded
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_key_flows_on_sqlite(tmp_path):
     environment = {**os.environ, "DATABASE_URL": "", "TURSIOPS_DATA_DIR": str(tmp_path / "data")}
     argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *FLOWS]
-    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=840)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert (tmp_path / "data").exists(), "the flows ran in a data folder of their own"
