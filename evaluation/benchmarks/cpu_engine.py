@@ -1,0 +1,104 @@
+"""The native engine on a CPU beside transformers `generate`: same weights, same prompts, same machine, same minutes.
+
+    python -m evaluation.benchmarks.cpu_engine [--rounds 3] [--model PATH.gguf]
+
+One process per contender and round (thread pools of two libraries spin against each other), rounds interleaved,
+medians over rounds. Token ids in and token ids out on both sides, greedy, no stop token.
+prefill: 512 tokens to the first token. decode: (T(65) − T(1)) / 64 after 128 tokens. throughput: 8 requests of 128
+tokens in and 64 out, ours at once, transformers one after the other; output tokens over the whole time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from evaluation.benchmarks import cpu_engine_contenders as contenders
+from evaluation.benchmarks.report import ROOT, Row, table, write
+
+CONTENDERS = ("transformers float32", "native float32", "native int8")
+MODEL = Path.home() / ".cache" / "tursiops" / "weights" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+OUTPUTS = 64
+
+
+def measure(contender: str, model: Path) -> dict[str, float]:
+    """In this process: seconds per case of one contender."""
+    engine, _, dtype = contender.partition(" ")
+    generate = contenders.LOADERS[engine](model, dtype)
+    long, short = [contenders.prompt(seed, 512) for seed in range(3)], [contenders.prompt(9 + i, 128) for i in range(8)]
+    generate([short[0]], 4)  # warm up
+    figures = {"prefill": median(_seconds(generate, [ids], 1) for ids in long)}
+    first = median(_seconds(generate, [ids], 1) for ids in short[:3])
+    whole = median(_seconds(generate, [ids], OUTPUTS + 1) for ids in short[:3])
+    figures["decode"] = (whole - first) / OUTPUTS
+    batch = short if engine == "native" else short[:2]  # one after the other: two tell as much as eight
+    figures["throughput"] = _seconds(generate, batch, OUTPUTS) / (len(batch) * OUTPUTS)
+    return figures
+
+
+def _seconds(generate: Callable[[list[list[int]], int], object], prompts: list[list[int]], outputs: int) -> float:
+    begun = time.perf_counter()
+    generate(prompts, outputs)
+    return time.perf_counter() - begun
+
+
+def run(rounds: int, model: Path) -> dict[str, dict[str, float]]:
+    """Contender → case → median seconds over rounds."""
+    results: dict[str, list[dict[str, float]]] = {contender: [] for contender in CONTENDERS}
+    for number in range(rounds):
+        for contender in CONTENDERS:
+            command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", contender, "--model", str(model)]
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+            results[contender].append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"round {number + 1}: {contender}: {results[contender][-1]}", file=sys.stderr, flush=True)
+    return {
+        contender: {case: median(one[case] for one in figures) for case in figures[0]}
+        for contender, figures in results.items()
+    }
+
+
+def rows_of(results: dict[str, dict[str, float]]) -> list[Row]:
+    """Rates in tokens per second, and their ratios to transformers, which carry the targets."""
+    peer = {case: 1 / seconds for case, seconds in results["transformers float32"].items()}
+    peer["prefill"] *= 512
+    rows = []
+    for contender, targets in (
+        ("native float32", {"prefill": 1.0, "decode": 1.5, "throughput": None}),
+        ("native int8", {"prefill": None, "decode": 2.3, "throughput": 8.0}),
+    ):
+        for case, target in targets.items():
+            rate = (512 if case == "prefill" else 1) / results[contender][case]
+            label, against = f"{case}, {contender}", "transformers float32"
+            rows.append(Row(label, "rate", rate, "tok/s", "higher", peer=against, peer_value=peer[case]))
+            rows.append(Row(label, "ratio to transformers", rate / peer[case], "×", "higher", target=target))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--child", choices=CONTENDERS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measure(options.child, options.model)))
+        return 0
+    rows = rows_of(run(options.rounds, options.model))
+    load = os.getloadavg()[1]
+    rows.append(Row("machine", "load over 5 minutes", load, "processes", "lower"))
+    print(table(rows))
+    name = f"{len(os.sched_getaffinity(0))} CPU cores"
+    path = write("cpu_engine", "cpu", name, rows, ROOT / "docs" / "benchmarks", ("torch", "transformers"))
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
