@@ -50,11 +50,11 @@ def test_language_and_theme_are_kept_with_the_person(new_page, platform):
     choose(page, "简体中文")
     choose(page, "深色")
     expect(page.get_by_role("heading", name="总览", level=1)).to_be_visible()
-    expect(page.locator("[data-theme=dark]")).to_be_visible()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     other = new_page()  # another browser of the same person
     other.goto("/")
     expect(other.get_by_role("heading", name="总览", level=1)).to_be_visible()
-    expect(other.locator("[data-theme=dark]")).to_be_visible()
+    expect(other.locator("html")).to_have_attribute("data-theme", "dark")
     choose(page, "English")
     choose(page, "Like the system")
     expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()

@@ -1,4 +1,4 @@
-import { DownOutlined, LogoutOutlined, UserOutlined } from '@ant-design/icons'
+import { DownOutlined, UserOutlined } from '@ant-design/icons'
 import { Button, Dropdown, type MenuProps } from 'antd'
 import { useState } from 'react'
 import { useSavePreferences, useSession, useSignOut, useSwitchTeam } from '@/api/session'
@@ -69,7 +69,7 @@ export function AccountMenu() {
     },
     { type: 'divider' },
     { key: 'password', label: t.account.changePassword },
-    { key: 'out', icon: <LogoutOutlined />, label: t.account.signOut },
+    { key: 'out', label: t.account.signOut },
   ]
   const onClick: MenuProps['onClick'] = ({ key }) => {
     if (key.startsWith('team:')) switchTeam.mutate(key.slice(5), { onError: act.failed })

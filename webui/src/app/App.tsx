@@ -13,7 +13,7 @@ export function App() {
   const dark = useDark()
   return (
     <ConfigProvider theme={themeConfig(dark)} locale={language === 'zh' ? zhCN : enUS}>
-      <AntApp className="app" data-theme={dark ? 'dark' : 'light'} message={{ maxCount: 3 }}>
+      <AntApp className="app" message={{ maxCount: 3 }}>
         <QueryClientProvider client={queryClient}>
           <RouterProvider router={router} />
         </QueryClientProvider>

@@ -47,8 +47,18 @@ class PreferenceStore {
 
   dark = (): boolean => this.value.theme === 'dark' || (this.value.theme === 'system' && darkScheme.matches)
 
+  constructor() {
+    darkScheme.addEventListener('change', () => this.showTheme())
+  }
+
+  /** On the root, so that drawers and dialogs, which hang outside the page, have it too. */
+  private showTheme(): void {
+    document.documentElement.dataset.theme = this.dark() ? 'dark' : 'light'
+  }
+
   set(change: Partial<Preferences>): void {
     this.value = { ...this.value, ...change }
+    this.showTheme()
     document.documentElement.lang = this.value.language === 'zh' ? 'zh-CN' : 'en'
     try {
       localStorage.setItem(STORAGE, JSON.stringify(this.value))
