@@ -20,6 +20,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_SALT_LENGTH = 256
 MAX_PRIORITY = 1000
 _INT64 = 2**63
+_ID_DIGITS = 10  # of a token id written as text; far more would not even be read as a number
 
 
 def _type_name(value: Any) -> str:
@@ -107,7 +108,7 @@ def logit_bias(body: Body, vocab_size: int) -> dict[int, float]:
         raise invalid("logit_bias", f"logit_bias has {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed")
     biases: dict[int, float] = {}
     for key in value:
-        if not (isinstance(key, str) and key.isascii() and key.isdigit() and int(key[:12]) < vocab_size):
+        if not (key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS and int(key) < vocab_size):
             limit = f"the vocabulary has ids 0 to {vocab_size - 1}"
             raise invalid("logit_bias", f"logit_bias has key {key[:40]!r}; keys are token ids, and {limit}")
         try:

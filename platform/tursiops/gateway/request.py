@@ -59,7 +59,7 @@ def parse(body: bytes, endpoint: Endpoint) -> Request:
             raise bad_request("`stream_options` must be an object.", "stream_options", "invalid_type")
         wants_usage = bool((options or {}).get("include_usage"))
         if not wants_usage:
-            body = orjson.dumps(fields | {"stream_options": {**(options or {}), "include_usage": True}})
+            body = _written(fields | {"stream_options": {**(options or {}), "include_usage": True}})
     return Request(
         endpoint=endpoint,
         model=model,
@@ -79,6 +79,13 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise bad_request("The request body must be a JSON object.", code="invalid_json")
     return fields
+
+
+def _written(fields: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(fields)
+    except orjson.JSONEncodeError:  # what can be read can be written, but for depth: 1024 levels against 254
+        raise bad_request("The request body is nested too deeply.", code="invalid_json") from None
 
 
 def _asked(fields: dict[str, Any]) -> int | None:

@@ -12,6 +12,7 @@ MAX_BYTES = 512 * 1024
 MAX_LANES = 4
 
 Id = Annotated[str, Meta(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # what the engine's JSON can carry
 Lane = Annotated[str, Meta(pattern=r"^[0-9a-z_-]{1,16}$")]
 
 
@@ -36,10 +37,10 @@ class Params(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: Int64 | None = None
     min_p: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
+    max_tokens: Int64 | None = None
+    seed: Int64 | None = None
     stop: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=8)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -84,7 +85,7 @@ def parse(data: str | bytes) -> Start | Stop | Resume:
     try:
         message: Start | Stop | Resume = _decoder.decode(data)
         return message
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _refused(error) from None
 
 
@@ -96,7 +97,7 @@ def parse_start(data: bytes) -> Start:
         if isinstance(fields, dict):
             fields.setdefault("type", "start")
         return msgspec.convert(fields, Start)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _refused(error) from None
 
 
@@ -114,6 +115,8 @@ def _check_size(data: str | bytes) -> None:
 
 
 def _refused(error: Exception) -> Refused:
+    if isinstance(error, RecursionError):
+        return Refused("invalid", "The message is nested too deeply.")
     where = re.search(r" - at `\$\.?(.*)`$", str(error))
     text = re.sub(r" - at `.*`$", "", str(error)).replace("`", "")
     return Refused("invalid", f"{where.group(1)}: {text}" if where and where.group(1) else text)

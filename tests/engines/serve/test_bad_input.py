@@ -59,6 +59,8 @@ COMPLETIONS: list[tuple[dict[str, Any], str, str]] = [
     ({**PROMPT, "stop_token_ids": "2"}, "stop_token_ids", "array of integers"),
     ({**PROMPT, "stop_token_ids": list(range(100))}, "stop_token_ids", "at most 64"),
     ({**PROMPT, "logit_bias": {str(VOCAB): 1}}, "logit_bias", "ids 0 to"),
+    ({**PROMPT, "logit_bias": {"0000000000009999999": 1}}, "logit_bias", "keys are token ids"),
+    ({**PROMPT, "logit_bias": {"0" * 5000 + "1": 1}}, "logit_bias", "keys are token ids"),
     ({**PROMPT, "logit_bias": {"-1": 1}}, "logit_bias", "keys are token ids"),
     ({**PROMPT, "logit_bias": {"x": 1}}, "logit_bias", "keys are token ids"),
     ({**PROMPT, "logit_bias": {"5": 101}}, "logit_bias", "from -100 to 100"),

@@ -109,6 +109,11 @@ def test_malformed_login_names_the_field(body):
     assert_error_shape(APIClient().post(LOGIN, body), 400)
 
 
+@pytest.mark.parametrize("raw", ["[" * 100_000, '{"username": ' * 50_000, "NaN", "9" * 5000, b"\xff", ""])
+def test_json_that_can_not_be_read_is_400(raw):
+    assert_error_shape(APIClient().generic("POST", LOGIN, raw, content_type="application/json"), 400)
+
+
 def test_inactive_user_can_not_sign_in(team):
     user = factories.make_user(team, is_active=False)
     assert_error_shape(login(user.username)[1], 400)

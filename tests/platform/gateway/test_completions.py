@@ -91,6 +91,7 @@ async def test_models_of_the_key_only(bench, engines):
         (b"\xff\xfe", 400, None, "not valid JSON"),
         (b"[" * 100_000, 400, None, "JSON"),
         (b'{"model": 5}', 400, "model", "as a string"),
+        (b'{"model": "m", "stream": true, "x": ' + b"[" * 900 + b"]" * 900 + b"}", 400, None, "nested too deeply"),
         (b'{"messages": []}', 400, "model", "as a string"),
         (b'{"model": "m", "stream": "yes"}', 400, "stream", "true or false"),
         (b'{"model": "m", "stream": true, "stream_options": 3}', 400, "stream_options", "object"),

@@ -217,6 +217,8 @@ async def test_unknown_model_is_an_error_frame_with_a_hint(platform, viewer):
         (start(chat="a:b"), "chat"),
         (start(params={"temperature": "hot"}), "params.temperature"),
         (start(params={"unheard": 1}), "unheard"),
+        (start(params={"top_k": 2**64}), "params.top_k"),
+        ('{"type": "start", "x": ' + "[" * 20_000, "nested too deeply"),
         ({"type": "resume", "chat": "c", "lane": "a", "after": -1}, "after"),
         (start(messages=[{"role": "user", "content": "x" * 600_000}]), "KiB"),
     ],
