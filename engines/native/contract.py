@@ -61,7 +61,7 @@ class NativeEngine:
 def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, available: int) -> Fit:
     longest = min(plan.kv_tokens, demand.max_model_len)
     short = plan.total - available
-    fits = short <= 0 and plan.kv_tokens >= demand.block_size
+    fits = _fits(shape, demand, available)
     if fits:
         reason = (
             f"{_size(plan.total)} of {_size(available)} are needed; the KV cache holds {plan.kv_tokens:,} tokens, "
@@ -112,7 +112,7 @@ def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> li
 
 def _fits(shape: ModelShape, demand: memory.Demand, available: int) -> bool:
     plan = memory.plan(shape, demand, available)
-    return plan.total <= available and plan.kv_tokens >= demand.max_model_len
+    return plan.total <= available and plan.kv_tokens >= demand.block_size
 
 
 def _size(count: int) -> str:

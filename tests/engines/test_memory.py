@@ -1,0 +1,102 @@
+"""The memory estimate: its arithmetic, its sentences, and the real use of the demo model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from engines.api import Fit, LaunchSpec, ModelShape, get_engine
+from engines.native import memory
+from tests.engines.weights import smollm2
+
+SMOLLM2 = ModelShape("llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 134_515_008, True)
+LLAMA8B = ModelShape("llama", 32, 4096, 14336, 32, 8, 128, 128_256, 131_072, 8_030_261_248)
+GIB = 2**30
+
+
+def _fit(shape: ModelShape, available: int, **spec: object) -> Fit:
+    return get_engine("native").fit(shape, LaunchSpec("id", "name", [], "gguf", **spec), 0, available)  # type: ignore[arg-type]
+
+
+def test_kv_bytes_per_token():
+    assert memory.kv_bytes_per_token(SMOLLM2, "float32") == 2 * 30 * 3 * 64 * 4
+    assert memory.kv_bytes_per_token(LLAMA8B, "bfloat16") == 131_072
+
+
+def test_weights_follow_the_dtype():
+    assert _fit(SMOLLM2, 8 * GIB, device="cpu", dtype="float32").weights == 4 * SMOLLM2.parameters
+    int8 = _fit(SMOLLM2, 8 * GIB, device="cpu", dtype="auto").weights
+    assert int8 == SMOLLM2.parameters + 2 * 49152 * 576  # the table stays beside the int8 head
+    assert _fit(LLAMA8B, 100 * GIB, device="cuda").weights == 2 * LLAMA8B.parameters
+
+
+def test_kv_cache_takes_what_is_asked_in_whole_blocks():
+    fit = _fit(SMOLLM2, 8 * GIB, device="cpu", kv_cache_bytes=100_000_000)
+    block = 16 * memory.kv_bytes_per_token(SMOLLM2, "int8")
+    assert 0 <= 100_000_000 - fit.kv_cache < block
+    assert fit.kv_tokens == fit.kv_cache // block * 16 - 16
+
+
+def test_gpu_cache_fills_what_is_free():
+    small, large = (_fit(LLAMA8B, gib * GIB, device="cuda") for gib in (24, 80))
+    assert small.fits
+    assert small.total <= 24 * GIB * memory.GPU_SHARE
+    assert large.kv_tokens > 5 * small.kv_tokens
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "gib"), [("cpu", "float32", 1.2), ("cpu", "float32", 1.1), ("cuda", "float32", 24)]
+)
+def test_a_suggestion_that_is_followed_fits(device, dtype, gib):
+    shape = SMOLLM2 if device == "cpu" else LLAMA8B
+    available = int(gib * GIB)
+    fit = _fit(shape, available, device=device, dtype=dtype)
+    assert not fit.fits
+    assert "MiB" in fit.reason or "GiB" in fit.reason
+    changes = [dict(word.split("=") for word in _changes(text)) for text in fit.suggestions]
+    assert any(changes), fit.suggestions
+    for change in changes:
+        spec = {"device": device, "dtype": dtype} | {k: v if k == "dtype" else int(v) for k, v in change.items()}
+        if change:
+            assert _fit(shape, available, **spec).fits, change
+
+
+def _changes(text: str) -> list[str]:
+    """'Set max_model_len to 512 and kv_cache_bytes to 99' → ['max_model_len=512', 'kv_cache_bytes=99']."""
+    words = text.replace(":", " ").replace(".", " ").split()
+    fields = ("dtype", "max_model_len", "kv_cache_bytes")
+    return [f"{word}={words[i + 2]}" for i, word in enumerate(words[:-2]) if word in fields and words[i + 1] == "to"]
+
+
+def test_refusals_name_the_field():
+    fit = _fit(SMOLLM2, 8 * GIB, device="cpu", max_model_len=9000)
+    assert (fit.fits, "max_model_len is 9000" in fit.reason, "8192" in fit.reason) == (False, True, True)
+    fit = _fit(SMOLLM2, 8 * GIB, device="cuda", dtype="int8")
+    assert (fit.fits, "int8" in fit.reason) == (False, True)
+
+
+_MEASURE = """
+import sys
+from engines.native.config import EngineConfig
+from engines.native.offline import Offline
+from engines.native.request import SamplingParams
+path, dtype = sys.argv[1:]
+engine = Offline(EngineConfig(format="gguf", paths={"m.gguf": path}, device="cpu", dtype=dtype, max_model_len=512,
+                              max_num_seqs=2, kv_cache_bytes=60_000_000))
+engine.generate([list(range(100, 600))] * 2, SamplingParams(temperature=1, max_tokens=4))
+for k, v in engine.runner.model.kv:  # a cache in use has every page touched
+    k.fill_(1), v.fill_(1)
+used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")) * 1024
+print(used, engine.runner.sizes.plan.total)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_estimate_is_within_15_percent_of_real_use(dtype):
+    command = [sys.executable, "-W", "ignore", "-c", _MEASURE, str(smollm2()), dtype]
+    used, estimated = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert estimated == pytest.approx(used, rel=0.15)
