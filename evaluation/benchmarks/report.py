@@ -34,15 +34,27 @@ class Row:
             self.ok = self.value <= self.target if self.better == "lower" else self.value >= self.target
 
 
-def write(name: str, device: str, device_name: str, rows: list[Row], folder: Path, packages: tuple[str, ...]) -> Path:
-    """Write `<folder>/<name>.<device>.json` and return its path."""
+def write(
+    name: str,
+    device: str,
+    device_name: str,
+    rows: list[Row],
+    folder: Path,
+    packages: tuple[str, ...],
+    command: str = "",
+    commit: str = "",
+) -> Path:
+    """Write `<folder>/<name>.<device>.json` and return its path.
+
+    command: where it is not the module called `name`. commit: where the tree has no git.
+    """
     body = {
         "name": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit or _commit(),
         "device": device_name,
         "versions": {"python": sys.version.split()[0], **{package: _version(package) for package in packages}},
-        "command": "python -m evaluation.benchmarks." + name,
+        "command": command or "python -m evaluation.benchmarks." + name,
         "rows": [asdict(row) for row in rows],
     }
     folder.mkdir(parents=True, exist_ok=True)
