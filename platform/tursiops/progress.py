@@ -123,8 +123,12 @@ class Progress:
 
 
 def run_steps(steps: list[Step]) -> None:
-    """All side by side. The first that fails ends the others and is raised."""
+    """All side by side. The first that fails ends the others and is raised; so does a signal to stop."""
     progress = Progress()
+    earlier = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGHUP)]
+    for number, handler in earlier:
+        if handler is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
     threads = [threading.Thread(target=step, daemon=True) for step in steps]
     try:
         for thread in threads:
@@ -140,6 +144,13 @@ def run_steps(steps: list[Step]) -> None:
                     raise step.error
             progress.show(" · ".join(step.line() for step in steps if not step.ended))
     finally:
-        for step in steps:
-            if step.process and step.process.poll() is None:
-                step.process.send_signal(signal.SIGTERM)
+        running = [step.process for step in steps if step.process and step.process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        for process in running:  # the next start must not meet one that still writes
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        for number, handler in earlier:
+            signal.signal(number, handler)

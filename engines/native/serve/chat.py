@@ -123,7 +123,7 @@ async def chat_prompt(model: ServedModel, body: validate.Body) -> list[int]:
     if extra is not None and not isinstance(extra, dict):
         raise invalid("chat_template_kwargs", "chat_template_kwargs must be an object", "invalid_type")
     names = {name: value for name, value in (extra or {}).items() if name not in ("messages", "tools")}
-    text = model.template.render(_messages(body.get("messages")), **names)
+    text = model.template.render(_messages(body.get("messages")), names)
     return await model.encode(text, add_bos=False)
 
 
@@ -140,7 +140,7 @@ def _message(value: Any, param: str) -> dict[str, Any]:
         raise invalid(param, f"{param} must be an object", "invalid_type")
     role = value.get("role")
     if role not in _ROLES:
-        raise invalid(f"{param}.role", f"{param}.role is {role!r}; it must be one of {', '.join(_ROLES)}")
+        raise invalid(f"{param}.role", f"{param}.role is {str(role)[:40]!r}; it must be one of {', '.join(_ROLES)}")
     if value.get("tool_calls"):
         raise invalid(f"{param}.tool_calls", "tool calls are not supported by this engine yet", "unsupported_value")
     message = {"role": "system" if role == "developer" else role, "content": _content(value, param, role)}

@@ -12,6 +12,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engines.native.serve.errors import invalid
 
+_REFUSALS = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What a template raises on messages or names that it was not written for."""
+
 
 class _Generation(jinja2.ext.Extension):
     """{% generation %} … {% endgeneration %} marks an answer for training; here it is only its content."""
@@ -54,10 +65,13 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise ValueError(f"the model's chat template does not compile: {error}") from error
 
-    def render(self, messages: list[dict[str, Any]], **extra: Any) -> str:
-        """The prompt, ready for the answer. Raises ApiError 400 where the template refuses the messages."""
-        names = {**self._special_tokens, "add_generation_prompt": True, "tools": None, "documents": None, **extra}
+    def render(self, messages: list[dict[str, Any]], extra: dict[str, Any] | None = None) -> str:
+        """The prompt, ready for the answer. Raises ApiError 400 where the template refuses the messages.
+
+        `extra`: more names that the template sees, as the client chose them.
+        """
+        names = {"add_generation_prompt": True, "tools": None, "documents": None, **(extra or {})}
         try:
-            return self._template.render(messages=messages, **names)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            return self._template.render({**self._special_tokens, **names, "messages": messages})
+        except _REFUSALS as error:
             raise invalid("messages", f"the model's chat template refuses these messages: {error}") from error

@@ -112,7 +112,8 @@ class Upstream:
         """Wait, jittered, before the next attempt. Raises what the client gets where there is none."""
         if failure.blames_instance:
             self._loads.failed(instance.id)
-        log.warning("gateway.attempt_failed", request=exchange.request_id, instance=instance.id, reason=str(failure))
+        tell = log.warning if failure.blames_instance else log.debug  # a client's mistake is no news for operators
+        tell("gateway.attempt_failed", request=exchange.request_id, instance=instance.id, reason=str(failure))
         tried.add(instance.id)
         if not failure.retry or exchange.retries + 1 >= self._config.attempts or not self._budget.spend():
             raise failure.as_error()

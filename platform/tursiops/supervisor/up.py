@@ -32,8 +32,9 @@ class Up:
 
     async def run(self) -> int:
         """Exit status: 0 after Ctrl-C, 1 where a step failed."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
         with state.only_one(base.RUN_DIR):
             starting = asyncio.create_task(self._start())
             stopping = asyncio.create_task(self.stop.wait())

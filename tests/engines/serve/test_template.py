@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -52,7 +54,24 @@ def test_loop_controls_tojson_and_generation_blocks_as_transformers_has_them() -
 def test_extra_names_reach_the_template() -> None:
     template = ChatTemplate(TRICKS, {})
     assert template.render(CONVERSATION).endswith("True True unset")
-    assert template.render(CONVERSATION, enable_thinking="off").endswith("True True off")
+    assert template.render(CONVERSATION, {"enable_thinking": "off"}).endswith("True True off")
+    odd = {"self": 1, "messages": [], "context": 2, "": 3}
+    assert template.render(CONVERSATION, odd) == template.render(CONVERSATION)
+
+
+def test_names_that_break_the_template_are_the_clients_fault() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    for source, extra in (
+        ("{{ x | tojson }}", {"x": nested}),
+        ("{{ 1 / x }}", {"x": 0}),
+        ("{{ x.a.b }}", {}),
+        ("{{ x[0] + 1 }}", {"x": ["a"]}),
+    ):
+        with pytest.raises(ApiError) as refused:
+            ChatTemplate(source, {}).render(CONVERSATION, extra)
+        assert refused.value.status == 400
 
 
 def test_what_the_template_refuses_is_the_clients_fault() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tursiops import bootstrap
-from tursiops.progress import SetupError, Step
+from tursiops.progress import SetupError, Step, run_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -225,8 +226,6 @@ def test_the_version_of_node(tmp_path, said, found):
 
 
 def test_the_first_failure_ends_the_other_steps(tmp_path, capsys):
-    from tursiops.progress import run_steps
-
     def fail(step: Step) -> None:
         step.run([sys.executable, "-c", "print('why it broke'); raise SystemExit(4)"])
 
@@ -239,6 +238,23 @@ def test_the_first_failure_ends_the_other_steps(tmp_path, capsys):
 
 
 # -- the command line ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_stop_ends_the_steps_too(tmp_path, number):
+    """Else pip would go on in an environment that the next start works in."""
+
+    def work(step):
+        step.run(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"])
+
+    step = Step("long", tmp_path, work)
+    before = signal.getsignal(number)
+    threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_steps([step])
+    assert signal.getsignal(number) is before
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_flags_of_up():

@@ -117,6 +117,23 @@ async def test_body_over_the_limit_is_refused(bench, engines):
         assert (await response.json())["error"]["code"] == "body_too_large"
 
 
+@pytest.mark.parametrize("times", [2, 3, 100])
+async def test_client_that_sends_all_before_it_reads_sees_413_too(bench, engines, times):
+    """Up to four times the limit; beyond, the connection may break as soon as the answer has left."""
+    await bench.publish(route("m", instance(engines[0], "a")))
+    size = bench.config.body_limit * times
+    address = bench.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(address[0], int(address[1]))
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bench.key}\r\n"
+    writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
+    if times < 4:
+        writer.write(b"x" * size)
+        await writer.drain()
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)
+    assert b"413" in answer
+    writer.close()
+
+
 async def test_engines_refusal_reaches_the_client_unchanged_and_is_not_repeated(bench, engines):
     for engine in engines:
         engine.behaviour.status = 400
