@@ -119,7 +119,6 @@ def main(arguments: list[str]) -> int:
     if not options.profile:
         keep(engine_agreement.run(torch.device("cuda" if needs_gpu else "cpu")))
     for shape in options.shape:
-        begun = len(rows)
         config, runner = engine_of(shape)
         if options.profile:
             for batch in engine_profile.BATCHES:
@@ -127,10 +126,10 @@ def main(arguments: list[str]) -> int:
                 keep(*engine_profile.run(shape, config, runner, asked))
         else:
             _cases(shape, config, runner, deadline, keep)
-        print(report.table(rows[begun:]), flush=True)
         del runner
         gc.collect()
         torch.cuda.empty_cache()
+    print(report.table(rows))
     return 1 if any(row.metric == engine_agreement.METRIC and not row.ok for row in rows) else 0
 
 
