@@ -5,6 +5,8 @@ from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from tursiops.accounts import schema  # noqa: F401 - registers how API keys appear in the schema
+
 api: list[URLPattern | URLResolver] = [
     path("", include("tursiops.core.urls")),
     path("", include("tursiops.accounts.urls")),

@@ -1,4 +1,4 @@
-"""How API keys appear in the OpenAPI schema. Imported by the app's ready()."""
+"""How API keys appear in the OpenAPI schema. Imported by tursiops.urls: only the web process makes the schema."""
 
 from __future__ import annotations
 

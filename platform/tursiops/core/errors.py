@@ -7,16 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db.models import ProtectedError
-from django.http import Http404, HttpRequest, JsonResponse
-from django.http.response import HttpResponseBase
-from django.views import csrf
-from rest_framework import exceptions
-from rest_framework.response import Response
-from rest_framework.views import exception_handler as drf_handler
-
 
 class TursiopsError(Exception):
     """An error that people read. `hint` says what to do next; `fields` names what was wrong with the input."""
@@ -52,49 +42,3 @@ class Unavailable(TursiopsError):
 
 def body(code: str, message: str, hint: str = "", fields: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"error": {"code": code, "message": message, "hint": hint, "fields": fields or {}}}
-
-
-def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    if isinstance(error, TursiopsError):
-        shown = body(error.code, error.message, error.hint, error.fields)
-        return Response(shown, status=error.status, headers=error.headers)
-    if isinstance(error, ProtectedError):
-        users = ", ".join(sorted({str(item) for item in error.protected_objects})[:5])
-        return Response(body("in_use", f"Still in use by {users}.", "Remove what uses it first."), status=409)
-    if isinstance(error, DjangoValidationError):
-        error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
-    response = drf_handler(error, context)
-    if response is None:
-        return None
-    if isinstance(error, exceptions.ValidationError):
-        fields = response.data if isinstance(response.data, dict) else {"non_field_errors": response.data}
-        first = _first(fields)
-        response.data = body("invalid", first, "Correct the fields named and send it again.", fields)
-    else:
-        code = (
-            "not_found"
-            if isinstance(error, Http404)
-            else "permission_denied"
-            if isinstance(error, PermissionDenied)
-            else getattr(error, "default_code", "error")
-        )
-        detail = response.data.get("detail", "") if isinstance(response.data, dict) else str(response.data)
-        response.data = body(str(code), str(detail))
-    return response
-
-
-def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
-    """Django's CSRF_FAILURE_VIEW: the API answers in its own shape."""
-    if not request.path.startswith("/api/"):
-        return csrf.csrf_failure(request, reason)
-    hint = "Send the value of the cookie csrftoken as the header X-CSRFToken; GET /api/v1/auth/session sets it."
-    return JsonResponse(body("csrf", reason or "CSRF check failed.", hint), status=403)
-
-
-def _first(fields: dict[str, Any]) -> str:
-    for name, messages in fields.items():
-        text = messages
-        while isinstance(text, list | dict) and text:
-            text = next(iter(text.values())) if isinstance(text, dict) else text[0]
-        return f"{name}: {text}" if name != "non_field_errors" else str(text)
-    return "Invalid input."

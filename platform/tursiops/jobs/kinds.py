@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+from django.utils.module_loading import import_string
 
 from tursiops.core.errors import TursiopsError
 from tursiops.core.registry import job_kinds
@@ -33,13 +34,17 @@ class JobKind:
     max_attempts: int = 3
 
 
-def register(kind: JobKind, *, origin: str) -> None:
-    job_kinds.register(kind.name, kind, origin=origin)
+def register(name: str, factory: str, *, origin: str) -> None:
+    """`factory` is the dotted path of a function that returns the kind. It is imported when first needed: most
+    processes run no job, and a kind imports all that its work needs."""
+    job_kinds.register(name, factory, origin=origin)
 
 
 def get(name: str) -> JobKind:
     """Raises NotFound, with the kinds that exist."""
     found = job_kinds.get(name)
+    if isinstance(found, str):
+        found = import_string(found)()
     return found if isinstance(found, JobKind) else _of_plugin(name, found)
 
 

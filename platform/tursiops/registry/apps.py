@@ -7,7 +7,7 @@ class RegistryConfig(AppConfig):
 
     def ready(self) -> None:
         from tursiops.jobs import kinds
-        from tursiops.registry import imports, sources
+        from tursiops.registry import sources
 
         sources.register()
-        kinds.register(imports.kind(), origin="tursiops.registry")
+        kinds.register("registry.import", "tursiops.registry.imports.kind", origin="tursiops.registry")

@@ -121,7 +121,7 @@ AUTH_PASSWORD_VALIDATORS = [
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
-CSRF_FAILURE_VIEW = "tursiops.core.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "tursiops.core.error_responses.csrf_failure"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.read("TURSIOPS_SECURE_COOKIES")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -211,7 +211,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["tursiops.core.parsers.JSONParser"],
-    "EXCEPTION_HANDLER": "tursiops.core.errors.exception_handler",
+    "EXCEPTION_HANDLER": "tursiops.core.error_responses.exception_handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
