@@ -9,6 +9,7 @@ from evaluation.benchmarks.engine_cases import CASES
 from evaluation.benchmarks.engine_profile import Work
 
 
+@pytest.mark.slow
 def test_the_tiny_shape_runs_through_every_kind_of_case(tmp_path):
     assert engine_gpu.main(["--shape", "tiny", "--out", str(tmp_path), "--device", "cpu", "--commit", "abc"]) == 0
     body = json.loads((tmp_path / "engine_gpu.cpu.json").read_text())
