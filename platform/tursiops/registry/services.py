@@ -58,6 +58,9 @@ def import_model(
             subject_id=version.pk,
             idempotency_key=idempotency_key,
         )
+        if job.subject_id != version.pk:  # the same request, sent at the same time, came first
+            transaction.set_rollback(True)
+            return job
         _tell_of_version(version, actor, "version.importing", f"{version} is being imported from {source}")
     return job
 

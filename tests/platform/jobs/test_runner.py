@@ -64,6 +64,19 @@ def test_child_that_explains_itself(make_act):
     assert job.reason == "Tensor 'lm_head' is bent. Straighten it."
 
 
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("there is no .gguf file", "There is no .gguf file."),
+        ("model.gguf is truncated", "model.gguf is truncated."),
+        ("Why so?", "Why so?"),
+        (" ", ""),
+    ],
+)
+def test_what_a_child_says_is_read_as_a_sentence(said, read):
+    assert runner._sentence(said) == read
+
+
 def test_killed_child_errors_with_its_last_lines(make_act):
     job = finished(make_act("crash"))
     assert (job.state, job.error["code"]) == (JobState.ERRORED, "crashed")

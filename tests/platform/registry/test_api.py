@@ -7,6 +7,7 @@ import uuid
 import pytest
 from tursiops.core.models import Event
 from tursiops.jobs.models import Job, JobState
+from tursiops.registry import sources
 from tursiops.registry.models import Alias, LineageEdge, LineageKind, Model, Version, VersionState
 
 from tests import factories, tiny_models
@@ -93,6 +94,24 @@ def test_import_with_an_idempotency_key_starts_once(client):
     assert Version.objects.count() == 1
     assert client.post(f"{URL}/import", body).json()["id"] != first["id"]
     assert sorted(Version.objects.values_list("number", flat=True)) == [1, 2]
+
+
+@pytest.mark.django_db
+def test_imports_with_one_key_at_the_same_time_start_once(client, monkeypatch):
+    """The second has looked for the first in vain; it must leave no version without a job behind."""
+    checked_ref, first = sources.checked_ref, []
+
+    def meanwhile(*args):
+        monkeypatch.setattr(sources, "checked_ref", checked_ref)
+        first.append(client.post(f"{URL}/import", {"source": "demo"}, HTTP_IDEMPOTENCY_KEY="k1").json())
+        return checked_ref(*args)
+
+    monkeypatch.setattr(sources, "checked_ref", meanwhile)
+    for name in ("", "another"):
+        body = {"source": "demo", "name": name}
+        second = client.post(f"{URL}/import", body, HTTP_IDEMPOTENCY_KEY="k1")
+        assert (second.status_code, second.json()["id"]) == (202, first[0]["id"])
+    assert (Model.objects.count(), Version.objects.count()) == (1, 1)
 
 
 @pytest.mark.django_db
