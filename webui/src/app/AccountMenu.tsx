@@ -87,12 +87,8 @@ export function AccountMenu() {
           selectedKeys: [`language:${language}`, `theme:${theme}`, `team:${team?.id ?? ''}`],
         }}
       >
-        <Button
-          type="text"
-          className="account"
-          icon={<UserOutlined />}
-          aria-label={`${t.account.menu}: ${user.username}`}
-        >
+        <Button type="text" className="account" icon={<UserOutlined />}>
+          <span className="visually-hidden">{t.account.menu}: </span>
           <span className="account-name">
             {user.username}
             {team && <span className="muted"> · {team.name}</span>}
