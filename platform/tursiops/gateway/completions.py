@@ -9,7 +9,7 @@ import structlog
 
 from tursiops.gateway import metrics
 from tursiops.gateway.admission import Admission
-from tursiops.gateway.asgi import JSON, ClientGone, Receive, Scope, Send, read_body, send_error, send_whole
+from tursiops.gateway.asgi import JSON, ClientGone, Receive, Scope, Send, header, read_body, send_error, send_whole
 from tursiops.gateway.buckets import Reservation
 from tursiops.gateway.callers import authenticate, find_route
 from tursiops.gateway.config import Config
@@ -46,7 +46,7 @@ class Completions:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, endpoint: Endpoint) -> None:
-        exchange = Exchange()
+        exchange = Exchange(may_retry=header(scope, b"x-tursiops-retry").lower() != "off")
         try:
             snapshot = self._source.require()
             exchange.caller = authenticate(scope, snapshot)

@@ -34,6 +34,7 @@ class Exchange:
 
     instance: str = ""
     reason: str = ""
+    may_retry: bool = True  # the client can refuse it: x-tursiops-retry: off
     retries: int = 0
     queue_s: float = 0.0
     engine_s: float = 0.0  # spent waiting for engines before the first byte

@@ -115,7 +115,8 @@ class Upstream:
         tell = log.warning if failure.blames_instance else log.debug  # a client's mistake is no news for operators
         tell("gateway.attempt_failed", request=exchange.request_id, instance=instance.id, reason=str(failure))
         tried.add(instance.id)
-        if not failure.retry or exchange.retries + 1 >= self._config.attempts or not self._budget.spend():
+        done = not failure.retry or not exchange.may_retry or exchange.retries + 1 >= self._config.attempts
+        if done or not self._budget.spend():
             raise failure.as_error()
         metrics.retries.labels(failure.kind).inc()
         exchange.retries += 1

@@ -70,11 +70,11 @@ def _attempt(job: Job, owner: str, workdir: Path, live: LiveLog) -> None:
 
 def _errored(job: Job, owner: str, live: LiveLog, code: str, message: str, hint: str) -> None:
     error = {"code": code, "message": message, "hint": hint}
-    _end(job, owner, live, JobState.ERRORED, reason=f"{_sentence(message)} {hint}".strip(), error=error)
+    _end(job, owner, live, JobState.ERRORED, reason=f"{_sentence(message)} {_sentence(hint)}".strip(), error=error)
 
 
 def _sentence(text: str) -> str:
-    """A child's words as people read them beside a hint: with a capital and a full stop."""
+    """A child's words as people read them: with a capital and a full stop."""
     text = text.strip()
     if text[:1].islower() and text.split()[0].isalpha():  # not the name of a file or tensor
         text = text[0].upper() + text[1:]

@@ -218,6 +218,22 @@ async def test_case_37_error_before_the_first_byte_goes_elsewhere(bench, engines
     assert sum(record.retries for record in records) >= 4
 
 
+@pytest.mark.parametrize(("path", "stream"), [("/v1/completions", False), ("/v1/chat/completions", True)])
+async def test_case_37_a_client_may_refuse_retries(bench, engines, path, stream):
+    await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
+    for engine in engines:
+        engine.behaviour.status = 500
+    headers = {"Authorization": f"Bearer {bench.key}"}
+    body = {"model": "m", "prompt": "x", "messages": [{"role": "user", "content": "x"}], "stream": stream}
+    for more, asked in (({"x-tursiops-retry": "off"}, 1), ({}, bench.config.attempts)):
+        await asyncio.sleep(bench.config.cooldown)
+        before = sum(len(engine.requests) for engine in engines)
+        async with bench.session.post(bench.url + path, json=body, headers=headers | more) as response:
+            assert response.status == 502
+            assert response.headers["x-tursiops-retries"] == str(asked - 1)
+        assert sum(len(engine.requests) for engine in engines) - before == asked
+
+
 async def test_case_37_error_after_bytes_is_an_error_event(bench, engines):
     """Killed engine, clean end without [DONE], error event: never a silent success, never repeated text."""
     await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
