@@ -11,7 +11,9 @@ from engines.native.layers.linear import Linear, TransposedLinear, method_for
 from engines.native.layers.rope import cos_sin_table
 from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.weights import Weights
+from engines.native.models.calibration import calibration_ids
 from engines.native.models.decoder import DecoderWeights, LayerWeights
+from engines.native.models.smooth import RawLayer, Smoother
 
 Progress = Callable[[float], None]
 """Called with the share of the weights that is loaded, 0…1."""
@@ -33,54 +35,91 @@ def load_weights(
     files: ModelFiles, dtype: str, device: torch.device, positions: int, progress: Progress
 ) -> DecoderWeights:
     """positions: length of the rotary table, tokens."""
-    with Weights(files) as weights:
-        loader = _Loader(files, weights, dtype, device)
-        embed, head = loader.ends()
-        layers = []
-        for index in range(files.config.layers):
-            layers.append(loader.layer(f"layers.{index}"))
-            progress((index + 1) / (files.config.layers + 1))
-        factors = weights.read("rope_factors.weight", torch.float32) if files.config.rope.kind == "factors" else None
-        table = cos_sin_table(files.config.rope, files.config.head_dim, positions, factors).to(device)
-        return DecoderWeights(embed, layers, loader.tensor("norm.weight"), head, table)
+    with Weights(files) as weights, torch.inference_mode():
+        return _Loader(files, weights, dtype, device, positions).load(progress)
 
 
 class _Loader:
-    def __init__(self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device) -> None:
+    """Reads layer by layer, so that no more than one is in memory in both its forms."""
+
+    def __init__(self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device, positions: int) -> None:
         self._files, self._weights, self._device = files, weights, device
+        self._config = files.config
         self._dtype = activation_dtype(dtype)
         self._method = method_for(dtype, device.type)
-        self._table_dtype = torch.float16 if dtype == "int8" else self._dtype
+        self._int8 = dtype == "int8"
+        rope = self._config.rope
+        factors = weights.read("rope_factors.weight", torch.float32) if rope.kind == "factors" else None
+        self._cos_sin = cos_sin_table(rope, self._config.head_dim, positions, factors).to(device)
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def load(self, progress: Progress) -> DecoderWeights:
+        table = self._tensor("embed.weight")
+        smoother = Smoother(self._config, table, self._cos_sin, calibration_ids(self._files)) if self._int8 else None
+        layers = []
+        for index in range(self._config.layers):
+            raw = self._raw(f"layers.{index}")
+            if smoother is not None:
+                smoother.layer(raw)
+            layers.append(self._layer(raw))
+            progress((index + 1) / (self._config.layers + 1))
+        norm = self._tensor("norm.weight")
+        embed, head = self._ends(table, norm, smoother)
+        return DecoderWeights(embed, layers, norm, head, self._cos_sin)
+
+    def _ends(self, table: torch.Tensor, norm: torch.Tensor, smoother: Smoother | None) -> tuple[Embedding, Linear]:
+        """Embedding and head; one tensor where they are tied and the head keeps it whole."""
+        tied = self._config.tied
+        if smoother is not None:
+            embed = TableEmbedding(table.half(), self._dtype)  # before the head's factors go into a tied table
+            weight = table if tied else self._tensor("head.weight")
+            smoother.head(norm, weight)
+            return embed, self._method(weight, None)
+        head = self._method(table if tied else self._tensor("head.weight"), None)
+        if tied and isinstance(head, TransposedLinear):
+            return ColumnEmbedding(head.weight), head
+        return TableEmbedding(table, self._dtype), head
+
+    def _tensor(self, name: str) -> torch.Tensor:
         return self._weights.read(name, self._dtype).to(self._device)
 
-    def optional(self, name: str) -> torch.Tensor | None:
-        return self.tensor(name) if name in self._files.tensors else None
+    def _optional(self, name: str) -> torch.Tensor | None:
+        return self._tensor(name) if name in self._files.tensors else None
 
-    def linear(self, prefix: str, *parts: str) -> Linear:
-        """One product for `parts`: their rows follow each other in its output."""
-        weight = torch.cat([self.tensor(f"{prefix}.{part}.weight") for part in parts])
-        biases = [self.optional(f"{prefix}.{part}.bias") for part in parts]
+    def _merged(self, prefix: str, *parts: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight and bias of one product for `parts`: their rows follow each other in its output."""
+        weight = torch.cat([self._tensor(f"{prefix}.{part}.weight") for part in parts])
+        biases = [self._optional(f"{prefix}.{part}.bias") for part in parts]
         present = [bias for bias in biases if bias is not None]
-        return self._method(weight, torch.cat(present) if present else None)
+        return weight, torch.cat(present) if present else None
 
-    def ends(self) -> tuple[Embedding, Linear]:
-        """Embedding and head; one tensor where they are tied and the head keeps it whole."""
-        table = self.tensor("embed.weight")
-        head = self._method(table if self._files.config.tied else self.tensor("head.weight"), None)
-        if self._files.config.tied and isinstance(head, TransposedLinear):
-            return ColumnEmbedding(head.weight), head
-        return TableEmbedding(table.to(self._table_dtype), self._dtype), head
+    def _raw(self, prefix: str) -> RawLayer:
+        qkv, qkv_bias = self._merged(prefix, "q", "k", "v")
+        o, o_bias = self._merged(prefix, "o")
+        gate_up, gate_up_bias = self._merged(prefix, "gate", "up")
+        down, down_bias = self._merged(prefix, "down")
+        return RawLayer(
+            input_norm=self._tensor(f"{prefix}.input_norm.weight"),
+            qkv=qkv,
+            qkv_bias=qkv_bias,
+            q_norm=self._optional(f"{prefix}.q_norm.weight"),
+            k_norm=self._optional(f"{prefix}.k_norm.weight"),
+            o=o,
+            o_bias=o_bias,
+            post_norm=self._tensor(f"{prefix}.post_norm.weight"),
+            gate_up=gate_up,
+            gate_up_bias=gate_up_bias,
+            down=down,
+            down_bias=down_bias,
+        )
 
-    def layer(self, prefix: str) -> LayerWeights:
+    def _layer(self, raw: RawLayer) -> LayerWeights:
         return LayerWeights(
-            input_norm=self.tensor(f"{prefix}.input_norm.weight"),
-            qkv=self.linear(prefix, "q", "k", "v"),
-            q_norm=self.optional(f"{prefix}.q_norm.weight"),
-            k_norm=self.optional(f"{prefix}.k_norm.weight"),
-            o=self.linear(prefix, "o"),
-            post_norm=self.tensor(f"{prefix}.post_norm.weight"),
-            gate_up=self.linear(prefix, "gate", "up"),
-            down=self.linear(prefix, "down"),
+            input_norm=raw.input_norm,
+            qkv=self._method(raw.qkv, raw.qkv_bias),
+            q_norm=raw.q_norm,
+            k_norm=raw.k_norm,
+            o=self._method(raw.o, raw.o_bias),
+            post_norm=raw.post_norm,
+            gate_up=self._method(raw.gate_up, raw.gate_up_bias),
+            down=self._method(raw.down, raw.down_bias),
         )

@@ -59,7 +59,7 @@ class Decoder:
         x = ops.rms_norm(residual, self.weights.layers[0].input_norm, eps)
         following = [layer.input_norm for layer in self.weights.layers[1:]]
         for index, layer in enumerate(self.weights.layers):
-            x = layer.o(self._attend(index, layer, x, batch))
+            x = layer.o(self.attend(index, layer, x, batch))
             x, residual = ops.add_rms_norm(x, residual, layer.post_norm, eps)
             x = layer.down(ops.silu_mul(layer.gate_up(x)))
             if index < len(following):
@@ -72,7 +72,8 @@ class Decoder:
         """[m, hidden] → float32 [m, vocab]."""
         return self.weights.head(hidden).float()
 
-    def _attend(self, index: int, layer: LayerWeights, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def attend(self, index: int, layer: LayerWeights, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """x [t, hidden], normed → [t, heads × head size], before the output product; K and V are written."""
         k_cache, v_cache = self.kv[index]
         qkv = layer.qkv(x)
         q = self.ops.rope_and_cache(
