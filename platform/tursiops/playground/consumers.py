@@ -100,5 +100,10 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc] # channels has
 
     async def _tell(self, frame: dict[str, Any]) -> None:
         """Raises TimeoutError where the client takes nothing. Other sockets are not concerned by its slowness."""
-        async with asyncio.timeout(sockets.SEND_TIMEOUT_S):
-            await self.send(orjson.dumps(frame).decode())
+        try:
+            async with asyncio.timeout(sockets.SEND_TIMEOUT_S):
+                await self.send(orjson.dumps(frame).decode())
+        except TimeoutError:
+            raise
+        except OSError:  # the client has left; disconnect() follows and ends what was for it
+            return

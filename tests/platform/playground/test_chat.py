@@ -234,6 +234,16 @@ async def test_bad_messages_are_refused_and_the_socket_lives(platform, viewer, m
     await socket.disconnect()
 
 
+async def test_client_that_left_is_not_taken_for_an_absent_broker(monkeypatch):
+    from tursiops.playground.consumers import ChatConsumer
+
+    async def gone(self, *args, **kwargs):
+        raise ConnectionResetError
+
+    monkeypatch.setattr(ChatConsumer, "send", gone)
+    await ChatConsumer()._tell({"type": "delta"})
+
+
 async def test_a_lane_answers_once_at_a_time_and_four_at_most(platform, engines, viewer):
     engines[0].behaviour.tokens = 10_000
     socket = await socket_of(viewer, "/ws/chat")
