@@ -14,7 +14,7 @@ from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from tests.engines.weights import DATA, golden, smollm2
 
-pytestmark = pytest.mark.weights
+pytestmark = [pytest.mark.weights, pytest.mark.timeout(900)]
 
 NEAR_TIE = 0.01
 """Gap of log-probabilities below which rounding may choose the other token; seven prompts have such a step."""
