@@ -16,9 +16,9 @@ def settle(page: Page) -> None:
     expect(page.locator("[data-state=live]")).to_be_visible()
 
 
-def problems(page: Page) -> list[str]:
+def problems(page: Page, axe: str) -> list[str]:
     """What axe calls serious or worse, with the first place of each."""
-    page.evaluate(AXE.read_text())
+    page.evaluate(axe)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     return [
         f"{one['id']}: {one['help']} at {one['nodes'][0]['target']} {one['nodes'][0]['html'][:200]}"
@@ -44,6 +44,7 @@ def detail_pages(platform) -> list[str]:
 @pytest.mark.parametrize(("locale", "theme"), [("en-US", "light"), ("zh-CN", "dark")])
 def test_every_page_draws_fits_and_is_accessible(new_page, platform, shots, locale, theme):
     assert AXE.exists(), "axe-core is missing: cd webui && npm ci"
+    axe = AXE.read_text()
     page = new_page(locale=locale, color_scheme=theme, reduced_motion="reduce")
     failures = {}
     for path in [*PAGES, *detail_pages(platform)]:
@@ -52,7 +53,7 @@ def test_every_page_draws_fits_and_is_accessible(new_page, platform, shots, loca
         name = path.split("?")[0].split("/")[0] or "overview"
         kind = "" if path in PAGES and "/" not in path else "-" + (path.split("/")[-1] if "new" in path else "detail")
         page.screenshot(path=shots / f"{name}{kind}-{locale[:2]}-{theme}.png", full_page=True)
-        if found := problems(page):
+        if found := problems(page, axe):
             failures[path] = found
         if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             failures.setdefault(path, []).append("wider than the window")
