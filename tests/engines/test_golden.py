@@ -88,13 +88,26 @@ def test_perplexity_on_wikitext_equals_the_reference(engine):
 
 @pytest.mark.slow
 def test_int8_perplexity_is_within_five_percent():
-    """Six windows. All twenty gave 36.43 against 35.21, 3.5 % more: 7-bit activations cost it, int8 weights 0.3 %."""
+    """Six windows; see DynamicInt8Linear for where the loss comes from."""
     reference = json.loads((DATA / "smollm2_135m_wikitext2_ppl.json").read_text())
     reference["windows"] = reference["windows"][:6]
     wanted = sum(window["sum_nll"] for window in reference["windows"])
     scored = sum(window["scored"] for window in reference["windows"])
     total = sum(_window_sums(Offline(_config("int8")), reference))
     assert math.exp((total - wanted) / scored) < 1.05
+
+
+@pytest.mark.slow
+def test_int8_still_answers_the_first_question():
+    """The demo's own question is a near tie in float32 (−1.88 against −1.96): a coarse quantizer gets it wrong."""
+    tokenizer, _ = load_tokenizer(open_model("gguf", {"model.gguf": str(smollm2())}))
+    prompt = (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    params = SamplingParams(temperature=0, max_tokens=8)
+    answer = Offline(_config("int8")).generate([tokenizer.encode(prompt).ids], params)[0]
+    assert tokenizer.decode(answer.token_ids).startswith("The capital of France is Paris")
 
 
 def _window_sums(engine: Offline, reference) -> list[float]:

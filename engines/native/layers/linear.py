@@ -14,6 +14,9 @@ Method = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 """(weight [out, in], bias [out] or None) → the layer."""
 
 
+WEIGHT_MAX = 63  # 255 × 63 × 2 fits in 16 bits
+
+
 class DenseLinear:
     """Weight [out, in] and bias [out], in the dtype of the activations."""
 
@@ -40,7 +43,9 @@ class TransposedLinear:
 class DynamicInt8Linear:
     """int8 weight, one scale per output row; activations are quantized per token. CPU only (FBGEMM).
 
-    Activations take 7 bits: on CPUs without VNNI the kernel adds pairs of products in 16 bits, which 8 bits overflow.
+    On CPUs without VNNI the kernel adds pairs of products in 16 bits, which 8 bits times 8 bits overflow. So weights
+    keep to 7 bits (±63) and activations take 8: measured better than the other way round, since activations have the
+    outliers (SmolLM2 on four windows of WikiText-2: perplexity +2.8 % against float32).
     The kernel has one range for all tokens of a call, and a few tokens have activations a hundred times the usual.
     So each token is first mapped onto 0 … 1 by its own least and greatest value, and the product mapped back:
     W x = span × W ((x − low) / span) + low × W 1.
@@ -48,7 +53,7 @@ class DynamicInt8Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         weight = weight.float()
-        scales = (weight.abs().amax(dim=1) / 127).clamp_(min=1e-12)
+        scales = (weight.abs().amax(dim=1) / WEIGHT_MAX).clamp_(min=1e-12)
         zeros = torch.zeros_like(scales, dtype=torch.int64)
         quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self._row_sums = quantized.dequantize().sum(dim=1)
@@ -59,11 +64,11 @@ class DynamicInt8Linear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor
         if len(x) == 1:
-            y = self._product(x, self._packed, True)
+            y = self._product(x, self._packed, False)
         else:
             low, high = torch.aminmax(x, dim=1, keepdim=True)
             span = (high - low).clamp_(min=1e-12)
-            y = self._product((x - low).div_(span), self._packed, True)
+            y = self._product((x - low).div_(span), self._packed, False)
             y.mul_(span).addcmul_(low, self._row_sums)
         return y if self._bias is None else y.add_(self._bias)
 
