@@ -56,16 +56,18 @@ class Decoder:
         """Run the layers, writing K and V of every token; [m, hidden] at `batch.logits_index`, normed for the head."""
         ops, eps = self.ops, self.config.norm_eps
         residual = self.weights.embed(batch.token_ids)
-        x = ops.rms_norm(residual, self.weights.layers[0].input_norm, eps)
-        following = [layer.input_norm for layer in self.weights.layers[1:]]
-        for index, layer in enumerate(self.weights.layers):
-            x = layer.o(self.attend(index, layer, x, batch))
-            x, residual = ops.add_rms_norm(x, residual, layer.post_norm, eps)
+        layers = self.weights.layers
+        x = ops.rms_norm(residual, layers[0].input_norm, eps)
+        for index, layer in enumerate(layers):
+            x = self.attend(index, layer, x, batch)
+            if layer is layers[-1]:  # from here on, only what the head will read
+                x, residual = x[batch.logits_index], residual[batch.logits_index]
+                if not len(residual):  # a prefill chunk that ends nowhere: its K and V are written
+                    return residual
+            x, residual = ops.add_rms_norm(layer.o(x), residual, layer.post_norm, eps)
             x = layer.down(ops.silu_mul(layer.gate_up(x)))
-            if index < len(following):
-                x, residual = ops.add_rms_norm(x, residual, following[index], eps)
-        last = batch.logits_index
-        x, _ = ops.add_rms_norm(x[last], residual[last], self.weights.norm, eps)
+            following = self.weights.norm if layer is layers[-1] else layers[index + 1].input_norm
+            x, residual = ops.add_rms_norm(x, residual, following, eps)
         return x
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

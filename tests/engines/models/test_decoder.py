@@ -149,8 +149,10 @@ def test_greedy_continuation(pair):
     ids = _ids(5, 11)
     _add(runner, 2, ids)
     rows, one = np.array([2], np.int32), np.array([True])
-    step = StepPlan(rows, np.array([0], np.int32), np.array([11], np.int32), one, [(2, 0, [30, 31, 32])])
-    tokens = [int(runner.execute(step).tokens[0])]
+    chunk = StepPlan(rows, np.array([0], np.int32), np.array([6], np.int32), ~one, [(2, 0, [30, 31, 32])])
+    assert runner.execute(chunk).tokens.tolist() == [-1]
+    rest = StepPlan(rows, np.array([6], np.int32), np.array([5], np.int32), one)
+    tokens = [int(runner.execute(rest).tokens[0])]
     for at in range(11, 20):
         plan = StepPlan(rows, np.array([at], np.int32), np.array([1], np.int32), one)
         tokens.append(int(runner.execute(plan).tokens[0]))
