@@ -21,6 +21,36 @@ class RowView:
     causal: bool
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """All rows of a batch that has one query each, as one padded problem: their keys are gathered, which for short
+    rows costs less than a call per row. places: int64 [n × keys], mask: float32 [n, 1, keys], 0 or −inf."""
+
+    rows: int
+    keys: int
+    places: torch.Tensor
+    mask: torch.Tensor
+
+
+GROUP_KEYS = 768
+"""Keys of the longest row up to which gathering wins."""
+
+
+def decode_group(batch: Batch, block_size: int, window: int) -> DecodeGroup | None:
+    """None where the batch is one row, is no pure decode, or has rows too long to be copied."""
+    rows, longest = len(batch.seq_lens), min(batch.max_seq, window or batch.max_seq)
+    if batch.max_query > 1 or rows == 1 or len(batch.token_ids) != rows or longest > GROUP_KEYS:
+        return None
+    ends = batch.seq_lens.long()[:, None]
+    first = (ends - window).clamp_(min=0) if window else torch.zeros_like(ends)
+    at = first + torch.arange(longest, device=ends.device)
+    beyond = at >= ends
+    at = at.minimum(ends - 1)
+    places = batch.block_tables.long().gather(1, at // block_size) * block_size + at % block_size
+    mask = torch.zeros(rows, 1, longest, device=ends.device).masked_fill_(beyond[:, None], -torch.inf)
+    return DecodeGroup(rows, longest, places.flatten(), mask)
+
+
 def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
     """Rows with queries, in the order of the batch. Keys that no query sees (`window` > 0) are left out."""
     starts, lengths = batch.cu_query.tolist(), batch.seq_lens.tolist()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from engines.native.ops.base import Batch
-from engines.native.ops.row_views import RowView, row_views
+from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
 
 
 class TorchOps:
@@ -63,9 +63,12 @@ class TorchOps:
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
         keys, values = self._by_head(k_cache), self._by_head(v_cache)
-        views: list[RowView] | None = batch.shared.get(f"rows {window}")
+        views: DecodeGroup | list[RowView] | None = batch.shared.get(f"rows {window}")
         if views is None:
-            views = batch.shared[f"rows {window}"] = row_views(batch, k_cache.shape[2], window)
+            views = decode_group(batch, k_cache.shape[2], window) or row_views(batch, k_cache.shape[2], window)
+            batch.shared[f"rows {window}"] = views
+        if isinstance(views, DecodeGroup):
+            return _attend_together(q, keys[0], values[0], views, scale)
         rows = [_attend(q, keys, values, view, scale) for view in views]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
@@ -127,3 +130,17 @@ def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, view: Row
         scale=scale,
     )
     return out.permute(2, 0, 1, 3).reshape(queries, -1, size)
+
+
+def _attend_together(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, group: DecodeGroup, scale: float
+) -> torch.Tensor:
+    """q [n, hq, d], keys and values [hk, places, d] → [n, hq, d]."""
+    kv_heads, size = keys.shape[0], keys.shape[2]
+    k = keys.index_select(1, group.places).view(-1, group.keys, size)  # [hk × n, keys, d]
+    v = values.index_select(1, group.places).view(-1, group.keys, size)
+    own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)
+    mask = group.mask.to(q.dtype).expand(kv_heads, -1, -1, -1).flatten(0, 1)
+    weights = torch.baddbmm(mask, own, k.transpose(1, 2), alpha=scale).softmax(-1)
+    out = torch.bmm(weights, v).view(kv_heads, group.rows, -1, size)
+    return out.transpose(0, 1).reshape(q.shape)

@@ -168,3 +168,17 @@ def test_copied_blocks_serve_another_row(pair):
     runner.copy_blocks([(1, 40), (2, 41)])
     _add(runner, 3, [*ids, 7])
     _close(_logits(runner, [(3, 16, 1)], {3: [40, 41, 42]})[0], _wanted(model, [*ids, 7])[-1:])
+
+
+def test_several_rows_decode_together(pair):
+    """Rows of unequal length, one query each: one padded problem for all of them."""
+    model, runner = pair
+    sequences = [_ids(20 + row, length) for row, length in enumerate((6, 29, 17))]
+    for row, ids in enumerate(sequences):
+        _add(runner, row, ids)
+    tables = {0: [5], 1: [9, 3, 14, 7], 2: [20, 22, 21]}
+    _logits(runner, [(row, 0, len(ids) - 3) for row, ids in enumerate(sequences)], tables)
+    for left in (3, 2, 1):
+        ours = _logits(runner, [(row, len(ids) - left, 1) for row, ids in enumerate(sequences)], {})
+        for ids, logits in zip(sequences, ours, strict=True):
+            _close(logits[0], _wanted(model, ids)[-left])
