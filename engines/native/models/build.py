@@ -74,9 +74,10 @@ class _Loader:
             weight = table if tied else self._tensor("head.weight")
             smoother.head(norm, weight)
             return embed, self._method(weight, None)
+        if tied and self._device.type == "cpu":
+            transposed = TransposedLinear(table, None)
+            return ColumnEmbedding(transposed.weight), transposed
         head = self._method(table if tied else self._tensor("head.weight"), None)
-        if tied and isinstance(head, TransposedLinear):
-            return ColumnEmbedding(head.weight), head
         return TableEmbedding(table, self._dtype), head
 
     def _tensor(self, name: str) -> torch.Tensor:

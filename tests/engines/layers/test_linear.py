@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engines.native.layers.linear import DenseLinear, DynamicInt8Linear, TransposedLinear
+from engines.native.layers.linear import DenseLinear, DynamicInt8Linear, PackedLinear, TransposedLinear
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("tokens", [1, 2, 33])
 @pytest.mark.parametrize(
-    ("method", "error"), [(DenseLinear, 1e-6), (TransposedLinear, 1e-6), (DynamicInt8Linear, 0.02)]
+    ("method", "error"),
+    [(DenseLinear, 1e-6), (TransposedLinear, 1e-6), (PackedLinear, 1e-6), (DynamicInt8Linear, 0.02)],
 )
 def test_product(method, error, tokens, bias):
     torch.manual_seed(tokens)
