@@ -21,6 +21,7 @@ from tursiops.fleet.models import Node
 
 from tests import factories
 from tests.platform.fleet.tiny_engine import TinyEngine
+from tests.processes import alive
 
 FAST = Limits(drain_s=1.0, back_off_first_s=0.2, back_off_most_s=0.4, most_starts=3, silent_s=0.5, hung_s=600.0)
 
@@ -106,4 +107,4 @@ def scheduled(host, tiny_deployment) -> Callable[..., Instance]:
 
 def kill_9(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=5)
+    psutil.wait_procs([psutil.Process(pid)] if alive(pid) else [], timeout=5)

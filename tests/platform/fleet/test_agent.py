@@ -22,6 +22,7 @@ from tursiops.secrets import open_instance_token
 
 from engines.api import EngineState, Phase
 from tests import factories
+from tests.processes import alive
 
 
 def test_start_to_ready(host, scheduled):
@@ -110,7 +111,7 @@ def test_restart_of_a_ready_engine_drains_it_first(host, scheduled):
     row = host.until_state(row, InstanceState.READY)
     assert row.pid != before
     assert row.restarts == 0
-    assert not psutil.pid_exists(before)
+    assert not alive(before)
 
 
 def test_failures_are_forgotten_once_it_has_settled(host, scheduled):
@@ -136,7 +137,7 @@ def test_stop_drains(host, scheduled):
     pid = row.pid
     type(row).objects.filter(pk=row.pk).update(desired=Desired.STOPPED)
     host.until_state(row, InstanceState.DRAINING)
-    assert psutil.pid_exists(pid)
+    assert alive(pid)
     host.until_state(row, InstanceState.STOPPED)
     assert row.pid == 0
 
@@ -191,7 +192,7 @@ def test_case_12_orphans_are_stopped_when_their_row_is_gone(host, scheduled):
     row.delete()
     host.restart()
     host.until(lambda: not host.backend.runs())
-    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    assert not alive(process.pid)
 
 
 def test_case_12_engine_of_an_earlier_epoch_is_replaced(host, scheduled):
@@ -281,7 +282,7 @@ def test_stop_engines_ends_all_and_counts_no_failure(host, scheduled):
     row = host.until_state(scheduled(), InstanceState.READY)
     process = psutil.Process(row.pid)
     assert stop_engines(host.backend, drain_s=5) == 1
-    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    assert not alive(process.pid)
     mark_stopped_with_platform(host.node)
     row.refresh_from_db()
     assert (row.state, row.restarts) == (InstanceState.SCHEDULED, 0)

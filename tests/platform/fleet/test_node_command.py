@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import psutil
 import pytest
 from django.db import OperationalError, connection
 from tursiops.deployments.models import InstanceState
@@ -24,6 +23,7 @@ from tursiops.fleet.models import Node
 from tursiops.fleet.services import node_heartbeat, node_started
 
 from tests import factories
+from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.django_db
@@ -113,11 +113,11 @@ def test_case_16_life_of_a_node_process(nodes, tiny_deployment):
 
     second.terminate()
     assert second.wait(30) == 0
-    assert psutil.pid_exists(row.pid), "SIGTERM of the node must leave engines running"
+    assert alive(row.pid), "SIGTERM of the node must leave engines running"
 
     stop = nodes.start("--stop-engines")
     assert stop.wait(90) == 0
-    assert not psutil.pid_exists(row.pid)
+    assert not alive(row.pid)
     assert state() == InstanceState.SCHEDULED
     assert row.restarts == 1
 

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 
-import psutil
 import pytest
 from django.utils import timezone
 from tursiops.core.models import Event
@@ -19,6 +18,7 @@ from tursiops.fleet.models import Node
 from tursiops.gateway import snapshot
 
 from tests import factories
+from tests.processes import alive
 
 URL = "/api/v1/deployments"
 
@@ -86,7 +86,7 @@ def test_create_scale_update_stop_delete(system, host, api, stored_version, tiny
     pids = list(Instance.objects.values_list("pid", flat=True))
     client.post(f"{url}/scale", {"replicas": {"unified": 0}})
     system(lambda: not Instance.objects.exists())
-    assert not any(_runs(pid) for pid in pids)
+    assert not any(alive(pid) for pid in pids)
     assert client.get(url).json()["state"] == "stopped"
     client.post(f"{url}/scale", {"replicas": {"unified": 1}})
     system(lambda: len(routed()) == 1)
@@ -112,7 +112,3 @@ def test_case_19_last_replica_gone_turns_the_deployment_off(system, host, tiny_d
 def _admin(team):
 
     return factories.make_user(team, "admin")
-
-
-def _runs(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -21,6 +21,7 @@ from tursiops.jobs import queue, services
 from tursiops.jobs.models import Job, JobState
 
 from tests import factories
+from tests.processes import alive
 
 ROOT = Path(__file__).parents[3]
 DUMMY = ROOT / "tests" / "dummy_plugin"
@@ -80,10 +81,6 @@ def state_of(job: Job) -> str:
 
 def starts(mark: Path) -> list[list[int]]:
     return [[int(pid) for pid in line.split()] for line in mark.read_text().splitlines()] if mark.exists() else []
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def test_job_of_a_killed_worker_runs_once_more_and_its_children_are_gone(start_worker, tmp_path):

@@ -15,6 +15,8 @@ from tursiops.supervisor.child import Child, describe
 from tursiops.supervisor.logs import ProcessLog
 from tursiops.supervisor.table import Program
 
+from tests.processes import alive
+
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-u", "-c", textwrap.dedent(code)]
@@ -49,7 +51,7 @@ async def test_a_killed_child_is_started_again(make):
     assert child.restarts == 1
     assert any("signal SIGKILL" in line for line in child.log.tail)
     await child.stop()
-    assert not psutil.pid_exists(child.pid) or child.pid == 0
+    assert not alive(child.pid) or child.pid == 0
 
 
 async def test_pauses_grow_while_it_keeps_ending(make, monkeypatch):
@@ -69,7 +71,7 @@ async def test_stop_is_final_and_a_deaf_child_is_killed(make):
     await until(lambda: "deaf" in child.log.tail)
     pid = child.pid
     await child.stop()
-    assert not psutil.pid_exists(pid)
+    assert not alive(pid)
     await asyncio.sleep(0.7)
     assert not child.running
     assert child.restarts == 0
@@ -104,7 +106,7 @@ async def test_what_a_child_left_in_its_group_goes_with_it(make):
     await until(lambda: child.log.tail)
     grandchild = psutil.Process(int(child.log.tail[0]))
     os.kill(child.pid, signal.SIGKILL)
-    await until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE)
+    await until(lambda: not alive(grandchild.pid))
     await child.stop()
 
 

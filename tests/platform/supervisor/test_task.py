@@ -8,6 +8,8 @@ import pytest
 from tursiops.progress import SetupError
 from tursiops.supervisor.task import run_task
 
+from tests.processes import alive
+
 
 async def task(tmp_path, code: str, seen: list | None = None):
     head = "import sys\nfrom engines.api import Channel\nchannel = Channel()\n"
@@ -43,7 +45,6 @@ async def test_a_crash_is_told_with_its_last_line(tmp_path):
 
 
 async def test_a_cancelled_task_ends_its_child(tmp_path):
-    import psutil
 
     seen: list = [None]
     code = "import os, time; channel.progress(0, str(os.getpid())); time.sleep(60)"
@@ -53,4 +54,4 @@ async def test_a_cancelled_task_ends_its_child(tmp_path):
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert not psutil.pid_exists(int(seen[1][1]))
+    assert not alive(int(seen[1][1]))

@@ -10,6 +10,7 @@ import httpx2 as httpx
 import psutil
 import pytest
 
+from tests.processes import alive
 from tests.running import Running, environment, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.embedded, pytest.mark.timeout(400)]
@@ -108,7 +109,7 @@ def test_a_killed_supervisor_leaves_nothing_that_stands_in_the_way(up):
         assert again.process.wait(60) == 0
         assert "everything ended" in again.output
         for process in family.values():
-            assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+            assert not alive(process.pid)
         assert not (again.run_dir / "supervisor.json").exists()
         worker = json.loads((again.run_dir / "worker" / "launch.json").read_text())
-        assert not psutil.pid_exists(worker["pid"])
+        assert not alive(worker["pid"])

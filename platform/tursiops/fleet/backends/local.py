@@ -52,12 +52,16 @@ class LocalBackend:
         token, epoch = _token_and_epoch(run)
         state = _state_of(run, instance_id, epoch)
         pid, started = self._process(run, state, epoch)
-        alive = identity.is_alive(pid, started)
         child = self._children.get(instance_id)
-        exit_code = child.poll() if child is not None and child.pid == pid else None
+        if child is not None and child.pid == pid:
+            # A leader looks like a zombie before its last thread has ended; only then is its exit code known.
+            exit_code = child.poll()
+            alive = exit_code is None
+        else:
+            exit_code, alive = None, identity.is_alive(pid, started)
         seen = Observation(
             instance_id=instance_id,
-            alive=alive and exit_code is None,
+            alive=alive,
             epoch=epoch,
             pid=pid,
             pid_start_time=started,
