@@ -23,32 +23,50 @@ class RowView:
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """All rows of a batch that has one query each, as one padded problem: their keys are gathered, which for short
-    rows costs less than a call per row. places: int64 [n × keys], mask: float32 [n, 1, keys], 0 or −inf."""
+    """All rows of a batch that has one query each, as one problem whose keys are padded to whole blocks.
+
+    blocks: int64 [hk × n × blocks of the longest row], numbers in a pool seen as [hk × B] pages of one head; or, for
+    one row whose blocks follow each other, the run of its keys, which is read where it lies. span: what of the
+    gathered keys is seen, where one row needs no mask. mask: float32 [hk × n, 1, keys], 0 or −inf.
+    """
 
     rows: int
-    keys: int
-    places: torch.Tensor
-    mask: torch.Tensor
+    blocks: torch.Tensor | slice
+    span: slice
+    mask: torch.Tensor | None
 
 
-GROUP_KEYS = 768
-"""Keys of the longest row up to which gathering wins."""
+GROUP_KEYS = 2048
+"""Keys of the longest of several rows up to which gathering them, padded, wins over a call per row."""
 
 
-def decode_group(batch: Batch, block_size: int, window: int) -> DecodeGroup | None:
-    """None where the batch is one row, is no pure decode, or has rows too long to be copied."""
-    rows, longest = len(batch.seq_lens), min(batch.max_seq, window or batch.max_seq)
-    if batch.max_query > 1 or rows == 1 or len(batch.token_ids) != rows or longest > GROUP_KEYS:
+def decode_group(batch: Batch, cache: torch.Tensor, window: int) -> DecodeGroup | None:
+    """cache: [B, hk, s, d]. None where the batch is no pure decode, or has rows too long to be padded."""
+    rows = len(batch.seq_lens)
+    if batch.max_query > 1 or len(batch.token_ids) != rows:
         return None
+    if rows > 1 and min(batch.max_seq, window or batch.max_seq) > GROUP_KEYS:
+        return None
+    pool, kv_heads, size = cache.shape[:3]
     ends = batch.seq_lens.long()[:, None]
-    first = (ends - window).clamp_(min=0) if window else torch.zeros_like(ends)
-    at = first + torch.arange(longest, device=ends.device)
-    beyond = at >= ends
-    at = at.minimum(ends - 1)
-    places = batch.block_tables.long().gather(1, at // block_size) * block_size + at % block_size
-    mask = torch.zeros(rows, 1, longest, device=ends.device).masked_fill_(beyond[:, None], -torch.inf)
-    return DecodeGroup(rows, longest, places.flatten(), mask)
+    oldest = (ends - window).clamp_(min=0) if window else torch.zeros_like(ends)
+    first, last = oldest // size, (ends - 1) // size
+    at = first + torch.arange(int((last - first).max()) + 1, device=ends.device)
+    blocks = batch.block_tables.long().gather(1, at.minimum(last))
+    span, mask = slice(None), None
+    if rows == 1:
+        low, high = int(oldest - first * size), int(ends - first * size)
+        if bool((blocks[0, 1:] - blocks[0, :-1] == 1).all()):
+            start = int(blocks[0, 0]) * size
+            return DecodeGroup(1, slice(start + low, start + high), slice(None), None)
+        span = slice(low, high)
+    else:
+        position = first * size + torch.arange(at.shape[1] * size, device=ends.device)
+        unseen = (position < oldest) | (position >= ends)
+        mask = torch.zeros(unseen.shape, device=ends.device).masked_fill_(unseen, -torch.inf)[:, None]
+        mask = mask.repeat(kv_heads, 1, 1)
+    heads = torch.arange(kv_heads, device=ends.device)[:, None, None] * pool
+    return DecodeGroup(rows, (heads + blocks).flatten(), span, mask)
 
 
 def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:

@@ -65,10 +65,10 @@ class TorchOps:
         keys, values = self._by_head(k_cache), self._by_head(v_cache)
         views: DecodeGroup | list[RowView] | None = batch.shared.get(f"rows {window}")
         if views is None:
-            views = decode_group(batch, k_cache.shape[2], window) or row_views(batch, k_cache.shape[2], window)
+            views = decode_group(batch, k_cache, window) or row_views(batch, k_cache.shape[2], window)
             batch.shared[f"rows {window}"] = views
         if isinstance(views, DecodeGroup):
-            return _attend_together(q, keys[0], values[0], views, scale)
+            return _attend_together(q, keys[0], values[0], k_cache.shape[2], views, scale)
         rows = [_attend(q, keys, values, view, scale) for view in views]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
@@ -133,14 +133,22 @@ def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, view: Row
 
 
 def _attend_together(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, group: DecodeGroup, scale: float
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, block_size: int, group: DecodeGroup, scale: float
 ) -> torch.Tensor:
-    """q [n, hq, d], keys and values [hk, places, d] → [n, hq, d]."""
-    kv_heads, size = keys.shape[0], keys.shape[2]
-    k = keys.index_select(1, group.places).view(-1, group.keys, size)  # [hk × n, keys, d]
-    v = values.index_select(1, group.places).view(-1, group.keys, size)
-    own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)
-    mask = group.mask.to(q.dtype).expand(kv_heads, -1, -1, -1).flatten(0, 1)
-    weights = torch.baddbmm(mask, own, k.transpose(1, 2), alpha=scale).softmax(-1)
-    out = torch.bmm(weights, v).view(kv_heads, group.rows, -1, size)
+    """One query per row. q [n, hq, d], keys and values [hk, places, d] → [n, hq, d]."""
+    kv_heads, _, size = keys.shape
+    if isinstance(group.blocks, slice):
+        k, v = keys[:, group.blocks], values[:, group.blocks]
+    else:  # copied a page at a time: three times as fast as by token
+        k, v = (
+            torch.embedding(pool.view(-1, block_size * size), group.blocks).view(kv_heads * group.rows, -1, size)
+            for pool in (keys, values)
+        )
+        k, v = k[:, group.span], v[:, group.span]
+    own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)  # [hk × n, hq / hk, d]
+    if group.mask is None:
+        scores = torch.bmm(own, k.transpose(1, 2)).mul_(scale)
+    else:
+        scores = torch.baddbmm(group.mask.to(q.dtype), own, k.transpose(1, 2), alpha=scale)
+    out = torch.bmm(scores.softmax(-1), v).view(kv_heads, group.rows, -1, size)
     return out.transpose(0, 1).reshape(q.shape)
