@@ -2,7 +2,7 @@
 
     python -m engines.native.core --run-dir DIR --sockets DIR --parent PID
 
-One turn of the loop: take in messages, plan a step, run it, send what it brought.
+One turn of the loop: take in messages, plan and launch a step, take in the oldest one, send what it brought.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from engines.native.ipc import (
 )
 from engines.native.loader.errors import BadModel
 from engines.native.parent import die_with, is_child_of
+from engines.native.pipeline import Pipeline
 from engines.native.request import Request
 from engines.native.scheduler import Scheduler, SchedulerConfig
 from engines.native.step import Runner, StepOutput
@@ -52,7 +53,8 @@ MAX_FAILED_STEPS = 3
 
 class Core:
     def __init__(self, runner: Runner, scheduler: Scheduler, link: CoreLink, parent: int) -> None:
-        self.runner, self.scheduler, self.link, self.parent = runner, scheduler, link, parent
+        self.scheduler, self.link, self.parent = scheduler, link, parent
+        self.pipeline = Pipeline(runner, scheduler)
         self._stopping = False
         self._failed_steps = 0
         self._checked = True  # pools, since the last work
@@ -60,10 +62,10 @@ class Core:
     def run(self) -> None:
         """Until Shutdown. Raises what a broken device raises, after MAX_FAILED_STEPS tries."""
         while not self._stopping:
-            busy = self.scheduler.has_work
+            busy = self.scheduler.has_work or self.pipeline.in_flight > 0
             for message in self.link.receive(0 if busy else IDLE_MS):
                 self._take(message)
-            if self.scheduler.has_work:
+            if self.scheduler.has_work or self.pipeline.in_flight:
                 self._checked = False
                 self._turn()
             elif self.scheduler.endings:
@@ -96,18 +98,17 @@ class Core:
                 self._stopping = True
 
     def _turn(self) -> None:
-        step = self.scheduler.plan(time.monotonic())
-        if step is None:
+        launched = self.pipeline.in_flight
+        flight = self.pipeline.turn(time.monotonic())
+        if flight is None:
             if self.scheduler.endings:
                 self._report(None, None)
-            time.sleep(0.001)  # what waits can't be computed yet
+            if self.pipeline.in_flight == launched:
+                time.sleep(0.001)  # what waits can't be computed yet
             return
+        step = flight.step
         try:
-            for request in step.added:
-                self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
-            if step.copies:
-                self.runner.copy_blocks(step.copies)
-            output = self.runner.execute(step.plan)
+            output = flight.pending.wait()
         except Exception as error:
             log.exception("step %d failed; its %d requests end with an error", step.number, len(step.plan.rows))
             self.scheduler.fail(step, f"the engine failed in this step: {type(error).__name__}: {error}")

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engines.native.config import EngineConfig
+from engines.native.draft import Step
+from engines.native.pipeline import Pipeline
 from engines.native.request import Finish, Request, SamplingParams
 from engines.native.runner import ModelRunner, build_runner
 from engines.native.sample.logprobs import Top
@@ -66,21 +68,15 @@ class Offline:
             results[self._next_id] = Generated()
             ids = np.array(prompt, np.int32)
             self.scheduler.add(Request(id=self._next_id, token_ids=ids, params=chosen, prompt_len=len(ids)))
-        while self.scheduler.has_work:
-            self._step(results, begun)
-        self._collect(results)
+        pipeline = Pipeline(self.runner, self.scheduler)
+        while self.scheduler.has_work or pipeline.in_flight:
+            flight = pipeline.turn(time.monotonic())
+            if flight is not None:
+                self._take(flight.step, flight.pending.wait(), results, begun)
+            self._collect(results)
         return list(results.values())
 
-    def _step(self, results: dict[int, Generated], begun: float) -> None:
-        step = self.scheduler.plan(time.monotonic())
-        if step is None:
-            self._collect(results)
-            return
-        for request in step.added:
-            self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
-        if step.copies:
-            self.runner.copy_blocks(step.copies)
-        output = self.runner.execute(step.plan)
+    def _take(self, step: Step, output: StepOutput, results: dict[int, Generated], begun: float) -> None:
         ids = self.scheduler.table.ids[step.plan.rows].tolist()
         for position, (_, values, _) in output.prompt_logprobs.items():
             results[ids[position]].prompt_logprobs += values
@@ -89,7 +85,6 @@ class Offline:
             drawn.ids.tolist(), drawn.tokens.tolist(), drawn.positions.tolist(), strict=True
         ):
             _append(results[request_id], token, position, output, begun)
-        self._collect(results)
 
     def _collect(self, results: dict[int, Generated]) -> None:
         for request_id, cached in self.scheduler.started:

@@ -22,8 +22,12 @@ class RowTable:
         self.ids = np.zeros(max_num_seqs, np.int64)
         self.alive = np.zeros(max_num_seqs, np.bool_)
         self.prompt_len: Int32 = np.zeros(max_num_seqs, np.int32)
-        self.num_tokens: Int32 = np.zeros(max_num_seqs, np.int32)  # known: prompt and output
-        self.num_computed: Int32 = np.zeros(max_num_seqs, np.int32)  # of them in the KV cache
+        # As of the newest launched step: prompt and output, and how much of it will then be in the KV cache.
+        self.num_tokens: Int32 = np.zeros(max_num_seqs, np.int32)
+        self.num_computed: Int32 = np.zeros(max_num_seqs, np.int32)
+        # As of the newest committed step: tokens whose values are known here, and whose keys are in the KV cache.
+        self.known: Int32 = np.zeros(max_num_seqs, np.int32)
+        self.committed: Int32 = np.zeros(max_num_seqs, np.int32)
         self.num_blocks: Int32 = np.zeros(max_num_seqs, np.int32)
         self.registered: Int32 = np.zeros(max_num_seqs, np.int32)  # leading blocks known to the prefix cache
         self.min_total: Int32 = np.zeros(max_num_seqs, np.int32)  # no stop id counts before
@@ -39,8 +43,8 @@ class RowTable:
         self.ids[row] = request.id
         self.alive[row] = True
         self.prompt_len[row] = request.prompt_len
-        self.num_tokens[row] = count
-        self.num_computed[row] = self.num_blocks[row] = self.registered[row] = 0
+        self.num_tokens[row] = self.known[row] = count
+        self.num_computed[row] = self.committed[row] = self.num_blocks[row] = self.registered[row] = 0
         self.min_total[row] = request.prompt_len + request.params.min_tokens
         self.max_total[row] = max_total
 
@@ -49,5 +53,5 @@ class RowTable:
         self.alive[row] = False
 
     def history(self, row: int) -> Int32:
-        """A copy of all tokens of the row, int32 [num_tokens]."""
-        return self.token_ids[row, : self.num_tokens[row]].copy()
+        """A copy of the row's tokens, int32 [known]."""
+        return self.token_ids[row, : self.known[row]].copy()

@@ -1,6 +1,6 @@
 """The model side of the core: one StepPlan in, one StepOutput out.
 
-execute(): new blocks → inputs from the row tables → layers → logits of the rows that sample → tokens into the rows.
+launch(): new blocks → inputs from the row tables → layers → logits of the rows that sample → tokens into the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engines.native.sample import logprobs
 from engines.native.sample.sampler import Sampler
 from engines.native.sizes import Sizes, device_of, sizes_of
 from engines.native.state import Rows, StepInputs, kv_pool
-from engines.native.step import StepOutput, StepPlan
+from engines.native.step import Finished, StepOutput, StepPlan
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ class ModelRunner:
 
     def __init__(self, config: DecoderConfig, sizes: Sizes, model: Decoder, device: torch.device) -> None:
         self.config, self.model, self.device = config, model, device
+        self.depth = 1
         self.sizes = sizes
         self.num_blocks, self.block_size = sizes.num_blocks, sizes.block_size
         self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
@@ -52,7 +53,7 @@ class ModelRunner:
         self._prompt_logprobs[row] = params.prompt_logprobs
 
     @torch.inference_mode()
-    def execute(self, plan: StepPlan) -> StepOutput:
+    def launch(self, plan: StepPlan) -> Finished:
         self.rows.append_blocks(plan)
         inputs = StepInputs(plan, self.rows)
         sampled = np.flatnonzero(plan.sample)
@@ -67,7 +68,7 @@ class ModelRunner:
         for position, span in zip(scored.tolist(), spans, strict=True):
             self._score_prompt(plan, position, hidden[first : first + len(span)], output)
             first += len(span)
-        return output
+        return Finished(output)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         source, target = (torch.tensor(ids, device=self.device) for ids in zip(*pairs, strict=True))

@@ -5,8 +5,10 @@ to `num_tokens`, so decode, prefill chunk and resume after a preemption are one 
     commit()  the step is done: tokens are appended, endings found, full blocks made findable
     settle()  the one way out for every request: stop, length, abort, time-out, error, and preemption
 
-Requests may end between `plan` and `commit`: what the launched step may still touch, rows and blocks, is fenced until
-its commit. (To launch a step while another runs, `plan` will have to count the tokens in flight; the fence is there.)
+A step may be planned while earlier ones run: a row's counts include what these will add, and only the values of the
+tokens are missing. A request that turns out to have ended is passed over in the steps that are on their way; what
+they may still touch, rows and blocks, is fenced until their commit. Memory is taken from others only when no step is
+on its way: `plan` then returns None until the steps in flight are committed.
 """
 
 from __future__ import annotations
@@ -70,11 +72,16 @@ class Scheduler:
         self._deadlines: list[tuple[float, int]] = []
         self._sequence = 0
         self._launched = 0
+        self._draining = False  # memory was short while steps were on their way
         self._rows: Int32 | None = None  # rows of `running`, made when asked
 
     @property
     def has_work(self) -> bool:
         return bool(self.requests)
+
+    @property
+    def _in_flight(self) -> bool:
+        return self._launched > self.pool.settled
 
     # Arrivals and endings
 
@@ -107,7 +114,7 @@ class Scheduler:
             if finish is None:
                 request.token_ids = self.table.history(request.row)
             elif finish in (Finish.STOP, Finish.LENGTH):
-                self._history.add(int(self.table.num_tokens[request.row]) - request.prompt_len)
+                self._history.add(int(self.table.known[request.row]) - request.prompt_len)
             self._vacate(request)
         if finish is None:
             request.preemptions += 1
@@ -155,9 +162,10 @@ class Scheduler:
     # Planning
 
     def plan(self, now: float) -> Step | None:
-        """The next step, or None if nothing is to be computed. `now`: time.monotonic(), s."""
+        """The next step, or None if nothing can be computed before a commit. `now`: time.monotonic(), s."""
         self._expire(now)
-        if not self.requests:
+        self._draining = self._draining and self._in_flight
+        if not self.requests or self._draining:
             return None
         draft = self._decodes()
         self._chunks(draft)
@@ -165,7 +173,9 @@ class Scheduler:
             self._admit(draft)
         step = draft.launch(self._launched + 1, self.table.num_computed, self.table.num_tokens)
         if step is not None:
-            self._launched = step.number
+            self._launched, plan = step.number, step.plan
+            self.table.num_computed[plan.rows] += plan.count
+            self.table.num_tokens[plan.rows] += plan.sample
         return step
 
     def _running_rows(self) -> Int32:
@@ -175,13 +185,14 @@ class Scheduler:
 
     def _decodes(self) -> Draft:
         table, rows = self.table, self._running_rows()
-        decodes = rows[table.num_tokens[rows] - table.num_computed[rows] == 1]
+        one_left = table.num_tokens[rows] - table.num_computed[rows] == 1
+        decodes = rows[one_left & (table.num_tokens[rows] < table.max_total[rows])]  # not those whose last is drawn
         draft = Draft(self.config.max_batched_tokens - len(decodes), decodes)
         full = table.num_tokens[decodes] > table.num_blocks[decodes] * self.pool.block_size
         for row in decodes[full].tolist():
             request = table.requests[row]
-            if request is not None:  # not preempted for one before it
-                self._grow(request, int(table.num_tokens[row]), draft)
+            if request is not None and not self._grow(request, int(table.num_tokens[row]), draft):
+                draft.decodes = draft.decodes[draft.decodes != row]
         return draft
 
     def _chunks(self, draft: Draft) -> None:
@@ -207,8 +218,12 @@ class Scheduler:
         return max(0, (start + budget) // self.pool.block_size * self.pool.block_size - start)
 
     def _grow(self, request: Request, upto: int, draft: Draft) -> bool:
-        """Blocks for the first `upto` tokens; takes them from the last in order. False: the request was it."""
+        """Blocks for the first `upto` tokens; takes them from the last in order. False: the request was it, or has
+        to wait for the steps in flight."""
         need = -(-upto // self.pool.block_size) - len(request.blocks)
+        if need > self.pool.available and self._in_flight:
+            self._draining = True
+            return False
         while need > self.pool.available:
             victim = max(self.running, key=lambda running: running.order)
             self._preempt(victim, draft)
@@ -286,6 +301,9 @@ class Scheduler:
         victim = max(self.running, key=lambda running: running.order, default=None)
         if victim is None or victim.priority <= request.priority:
             return False
+        if self._in_flight:
+            self._draining = True
+            return False
         self._preempt(victim, draft)
         return True
 
@@ -307,7 +325,7 @@ class Scheduler:
         request.registered = len(cached)
         request.prefix = self.pool.prefix_after(cached, request.salt)
         self.table.registered[row] = self.table.num_blocks[row] = len(cached)
-        self.table.num_computed[row] = computed
+        self.table.num_computed[row] = self.table.committed[row] = computed
         if cached:
             draft.new_blocks.append((request, 0, list(cached)))
         if not request.started:
@@ -334,13 +352,13 @@ class Scheduler:
         table, plan = self.table, step.plan
         live = table.alive[plan.rows]
         rows = plan.rows[live]
-        table.num_computed[rows] += plan.count[live]
+        table.committed[rows] += plan.count[live]
         positions = np.flatnonzero(live & plan.sample)
         sampled, tokens = plan.rows[positions], output.tokens[positions]
-        totals = table.num_tokens[sampled]
+        totals = table.known[sampled]
         table.token_ids[sampled, totals] = tokens
         totals = totals + 1
-        table.num_tokens[sampled] = totals
+        table.known[sampled] = totals
         drawn = Drawn(table.ids[sampled], tokens, positions)
         self._register(rows)
         stopped = (table.stop_ids[sampled] == tokens[:, None]).any(1) & (totals >= table.min_total[sampled])
@@ -367,16 +385,16 @@ class Scheduler:
     def _register(self, rows: Int32) -> None:
         """Make blocks findable that have become full and computed."""
         table, size = self.table, self.pool.block_size
-        for row in rows[table.num_computed[rows] // size > table.registered[rows]].tolist():
+        for row in rows[table.committed[rows] // size > table.registered[rows]].tolist():
             request = table.requests[row]
             assert request is not None
-            for index in range(request.registered, int(table.num_computed[row]) // size):
+            for index in range(request.registered, int(table.committed[row]) // size):
                 tokens = table.token_ids[row, index * size : (index + 1) * size]
                 request.prefix = self.pool.register(request.blocks[index], self.pool.key(request.prefix, tokens))
                 request.registered = index + 1
             table.registered[row] = request.registered
             end = (request.registered + 1) * size
-            prefilling = self.pool.caching and end <= table.num_tokens[row] and table.num_computed[row] < end
+            prefilling = self.pool.caching and end <= table.known[row] and table.committed[row] < end
             key = self.pool.key(request.prefix, table.token_ids[row, end - size : end]) if prefilling else None
             self._expect(request, key)
 

@@ -21,7 +21,7 @@ Float32 = NDArray[np.float32]
 
 @dataclass(slots=True)
 class StepPlan:
-    """One forward pass over n rows.
+    """One forward pass over n rows. Earlier passes may still be on their way when it is launched.
 
     rows: int32 [n]; start: int32 [n], tokens already in the KV cache; count: int32 [n], tokens to compute now;
     sample: bool [n], true where start + count reaches the row's last token, so that a next token is drawn.
@@ -55,9 +55,31 @@ class StepOutput:
     )
 
 
-class Runner(Protocol):
-    """Owns the model, the KV pool and the row tables. The scheduler owns which row and which block is whose."""
+class Pending(Protocol):
+    """A pass on its way."""
 
+    def wait(self) -> StepOutput:
+        """What it brought. Raises what the pass raised."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A pass that was over when `launch` returned, as on a CPU."""
+
+    output: StepOutput
+
+    def wait(self) -> StepOutput:
+        return self.output
+
+
+class Runner(Protocol):
+    """Owns the model, the KV pool and the row tables. The scheduler owns which row and which block is whose.
+
+    depth: passes that may be on their way at once; 1 where launching one computes it.
+    """
+
+    depth: int
     num_blocks: int
     block_size: int
     max_model_len: int
@@ -68,8 +90,8 @@ class Runner(Protocol):
         before a preemption: presence and frequency penalties and min_tokens count them."""
         ...
 
-    def execute(self, plan: StepPlan) -> StepOutput:
-        """Run the pass, append each sampled token to its row, and return them."""
+    def launch(self, plan: StepPlan) -> Pending:
+        """Start the pass. It appends each sampled token to its row; passes run in the order of launch."""
         ...
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:

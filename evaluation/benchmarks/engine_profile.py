@@ -20,7 +20,7 @@ from engines.native.config import EngineConfig
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
-from engines.native.step import StepOutput, StepPlan
+from engines.native.step import Pending, StepPlan
 from evaluation.benchmarks.report import Row
 
 BATCHES = (1, 64, 256)
@@ -51,18 +51,18 @@ class WatchedRunner(ModelRunner):
         self.stamps: list[tuple[float, float]] = []  # of decode steps; s
         self._profiler = profiler
 
-    def execute(self, plan: StepPlan) -> StepOutput:
+    def launch(self, plan: StepPlan) -> Pending:
         if int(plan.count.max()) > 1:
-            return super().execute(plan)
+            return super().launch(plan)
         if self._profiler is not None and len(self.stamps) == FIRST:
             self._profiler.start()
         begun = time.perf_counter()
-        output = super().execute(plan)
+        pending = super().launch(plan)
         self.stamps.append((begun, time.perf_counter()))
         if self._profiler is not None and len(self.stamps) == FIRST + STEPS:
             torch.cuda.synchronize()
             self._profiler.stop()
-        return output
+        return pending
 
 
 def run(name: str, config: EngineConfig, runner: ModelRunner, prompts: list[list[int]]) -> list[Row]:

@@ -105,7 +105,7 @@ def greedy(runner: ModelRunner, prompts: list[list[int]], steps: int) -> tuple[l
             sample=np.array([computed[row] + count[row] == known[row] for row in rows]),
             new_blocks=new_blocks,
         )
-        output = runner.execute(plan)
+        output = runner.launch(plan).wait()
         for place, row in enumerate(rows):
             computed[row] += count[row]
             if output.tokens[place] >= 0:

@@ -7,16 +7,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from engines.native.pipeline import Pipeline
 from engines.native.request import Finish, Request, SamplingParams
 from engines.native.scheduler import Scheduler, SchedulerConfig
 from tests.engines.fake_runner import FakeRunner
 
 
 class Driver:
-    def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True):
-        self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows)
+    def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True,
+                 depth: int = 1):  # fmt: skip
+        self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth)
         self.config = SchedulerConfig(max_num_seqs=rows, max_batched_tokens=budget, prefix_cache=cache)
         self.scheduler = Scheduler(self.config, num_blocks=blocks, block_size=block_size, max_model_len=64)
+        self.pipeline = Pipeline(self.runner, self.scheduler)
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.endings: dict[int, Finish] = {}
         self.messages: dict[int, str] = {}
@@ -43,22 +46,20 @@ class Driver:
         self.collect()
 
     def step(self, meanwhile: Callable[[], None] = lambda: None) -> bool:
-        """One step; False if there was nothing to compute. `meanwhile` happens between launch and commit."""
-        step = self.scheduler.plan(self.now)
-        if step is not None:
-            for request in step.added:
-                self.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
-            self.runner.copy_blocks(step.copies)
-            assert step.plan.tokens <= self.config.max_batched_tokens
-            output = self.runner.execute(step.plan)
+        """One turn; False if nothing was launched or committed. `meanwhile` happens between launch and commit."""
+        before = self.runner.steps
+        flight = self.pipeline.turn(self.now)
+        if flight is not None:
+            assert flight.step.plan.tokens <= self.config.max_batched_tokens
+            output = flight.pending.wait()
             meanwhile()
-            drawn = self.scheduler.commit(step, output)
+            drawn = self.scheduler.commit(flight.step, output)
             for request_id, token in zip(drawn.ids.tolist(), drawn.tokens.tolist(), strict=True):
                 assert request_id not in self.endings, "a token after the ending"
                 self.tokens[request_id].append(token)
         self.collect()
         assert self.scheduler.check() == []
-        return step is not None
+        return flight is not None or self.runner.steps > before
 
     def collect(self) -> None:
         for request_id, cached in self.scheduler.started:
@@ -73,7 +74,7 @@ class Driver:
     def run(self, limit: int = 2000) -> None:
         """Until idle. Fails if that takes more steps than any fair schedule needs."""
         for _ in range(limit):
-            if not self.step() and not self.scheduler.has_work:
+            if not self.step() and not self.scheduler.has_work and not self.pipeline.in_flight:
                 break
         else:
             raise AssertionError("no end in sight: requests starve")

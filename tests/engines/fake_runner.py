@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from engines.native.request import SamplingParams
-from engines.native.step import StepOutput, StepPlan
+from engines.native.step import Finished, StepOutput, StepPlan
 
 VOCAB = 50
 _SEED = 0x9E3779B9
@@ -38,7 +38,12 @@ def expected(prompt: list[int], params: SamplingParams, max_len: int) -> list[in
 
 
 class FakeRunner:
-    def __init__(self, num_blocks: int, block_size: int, max_model_len: int = 64, max_num_seqs: int = 8) -> None:
+    """`depth` 2: as on a GPU, a launched pass is computed, but its tokens are seen only when waited for."""
+
+    def __init__(
+        self, num_blocks: int, block_size: int, max_model_len: int = 64, max_num_seqs: int = 8, depth: int = 1
+    ):
+        self.depth = depth
         self.num_blocks, self.block_size = num_blocks, block_size
         self.max_model_len, self.vocab_size = max_model_len, VOCAB
         self.cache = np.full((num_blocks, block_size), -1, np.int64)
@@ -55,7 +60,7 @@ class FakeRunner:
         for source, destination in pairs:
             self.cache[destination] = self.cache[source]
 
-    def execute(self, plan: StepPlan) -> StepOutput:
+    def launch(self, plan: StepPlan) -> Finished:
         self.steps += 1
         self.computed_tokens += plan.tokens
         assert len(set(plan.rows.tolist())) == len(plan.rows)
@@ -79,7 +84,7 @@ class FakeRunner:
             if plan.sample[i]:
                 drawn[i] = _draw(state)
                 self.tokens[row].append(int(drawn[i]))
-        return StepOutput(drawn, np.full(len(plan.rows), np.nan, np.float32))
+        return Finished(StepOutput(drawn, np.full(len(plan.rows), np.nan, np.float32)))
 
     def _read(self, cache: np.ndarray, row: int, start: int) -> int:
         """The state after `start` tokens. Every slot before must hold what those tokens alone would have left."""

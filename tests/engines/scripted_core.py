@@ -4,7 +4,7 @@ a prompt of token ids is these ids again, then EOS; so a test writes the answer 
     python -m tests.engines.scripted_core --run-dir … --sockets … --parent …
 
 script.json in the run folder: step_s (seconds a step takes), fail_token (a step that computes it raises),
-stall_token (a step that computes it never ends), load_error (text of a failure to load), load_s, blocks.
+stall_token (a step that computes it never ends), load_error (text of a failure to load), load_s, blocks, depth (steps in flight).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engines.api import RunDir
 from engines.native.core import Served, parse, serve
 from engines.native.request import SamplingParams
 from engines.native.scheduler import SchedulerConfig
-from engines.native.step import StepOutput, StepPlan
+from engines.native.step import Finished, StepOutput, StepPlan
 
 EOS = 2  # <|im_end|> of SmolLM2
 BLOCK_SIZE = 16
@@ -34,6 +34,7 @@ class RepeatingRunner:
 
     def __init__(self, script: dict[str, Any], max_model_len: int, rows: int) -> None:
         self.num_blocks, self.max_model_len = script.get("blocks", 200), max_model_len
+        self.depth = script.get("depth", 1)
         self._step_s = script.get("step_s", 0.0)
         self._fail_token, self._stall_token = script.get("fail_token", -1), script.get("stall_token", -1)
         self._tokens: list[list[int]] = [[] for _ in range(rows)]
@@ -46,7 +47,7 @@ class RepeatingRunner:
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """There is no cache to copy."""
 
-    def execute(self, plan: StepPlan) -> StepOutput:
+    def launch(self, plan: StepPlan) -> Finished:
         time.sleep(self._step_s)
         drawn = np.full(len(plan.rows), -1, np.int32)
         logprobs = np.full(len(plan.rows), np.nan, np.float32)
@@ -66,7 +67,7 @@ class RepeatingRunner:
                 if params.logprobs >= 0:
                     logprobs[i] = -0.5
                     top[i] = ([int(drawn[i]), EOS][: params.logprobs], [-0.5, -1.5][: params.logprobs])
-        return StepOutput(drawn, logprobs, top)
+        return Finished(StepOutput(drawn, logprobs, top))
 
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:

@@ -171,7 +171,7 @@ def test_f5_abort_between_launch_and_commit_gives_no_token_and_frees_all() -> No
     assert step is not None
     for request in step.added:
         driver.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
-    output = driver.runner.execute(step.plan)
+    output = driver.runner.launch(step.plan).wait()
     scheduler.end(aborted, Finish.ABORT)
     assert scheduler.pool.used > 0  # its blocks wait behind the fence of the launched step
     assert scheduler.check() == []
@@ -194,7 +194,7 @@ def test_f5_rows_and_blocks_of_a_launched_step_are_not_given_away_before_it_is_s
     assert scheduler.plan(0.0) is None  # the only row is behind the fence
     for request in step.added:
         driver.runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
-    scheduler.commit(step, driver.runner.execute(step.plan))
+    scheduler.commit(step, driver.runner.launch(step.plan).wait())
     driver.run()
     assert driver.tokens[second] == alone([6, 7], max_tokens=2)
 

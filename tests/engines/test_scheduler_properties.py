@@ -34,7 +34,13 @@ actions = st.lists(
     max_size=40,
 )
 shapes = st.fixed_dictionaries(
-    {"blocks": st.integers(4, 40), "rows": st.integers(1, 6), "extra": st.integers(0, 20), "cache": st.booleans()}
+    {
+        "blocks": st.integers(4, 40),
+        "rows": st.integers(1, 6),
+        "extra": st.integers(0, 20),
+        "cache": st.booleans(),
+        "depth": st.integers(1, 3),
+    }
 )
 
 
@@ -42,7 +48,11 @@ shapes = st.fixed_dictionaries(
 @given(shapes, actions)
 def test_random_schedules(shape: dict, plan: list) -> None:
     driver = Driver(
-        blocks=shape["blocks"], rows=shape["rows"], budget=shape["rows"] + 4 + shape["extra"], cache=shape["cache"]
+        blocks=shape["blocks"],
+        rows=shape["rows"],
+        budget=shape["rows"] + 4 + shape["extra"],
+        cache=shape["cache"],
+        depth=shape["depth"],
     )
     asked: dict[int, tuple[list[int], SamplingParams]] = {}
     last = None

@@ -92,7 +92,7 @@ def _logits(runner: ModelRunner, work: list[tuple[int, int, int]], blocks: dict[
 
     runner.model = Everywhere(model.config, model.weights, model.ops, model.kv)
     try:
-        runner.execute(plan)
+        runner.launch(plan).wait()
     finally:
         runner.model = model
     return list(captured[0].split(count.tolist()))
@@ -150,12 +150,12 @@ def test_greedy_continuation(pair):
     _add(runner, 2, ids)
     rows, one = np.array([2], np.int32), np.array([True])
     chunk = StepPlan(rows, np.array([0], np.int32), np.array([6], np.int32), ~one, [(2, 0, [30, 31, 32])])
-    assert runner.execute(chunk).tokens.tolist() == [-1]
+    assert runner.launch(chunk).wait().tokens.tolist() == [-1]
     rest = StepPlan(rows, np.array([6], np.int32), np.array([5], np.int32), one)
-    tokens = [int(runner.execute(rest).tokens[0])]
+    tokens = [int(runner.launch(rest).wait().tokens[0])]
     for at in range(11, 20):
         plan = StepPlan(rows, np.array([at], np.int32), np.array([1], np.int32), one)
-        tokens.append(int(runner.execute(plan).tokens[0]))
+        tokens.append(int(runner.launch(plan).wait().tokens[0]))
     history = ids + tokens
     assert tokens == _wanted(model, history[:-1])[10:].argmax(-1).tolist()
 

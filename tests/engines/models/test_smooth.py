@@ -54,7 +54,7 @@ def _scores(paths: dict[str, str], dtype: str, monkeypatch: pytest.MonkeyPatch) 
     runner.add(0, ids, SamplingParams(prompt_logprobs=0), len(ids))
     rows, start, count = (np.array([value], np.int32) for value in (0, 0, len(ids)))
     plan = StepPlan(rows, start, count, np.array([True]), [(0, 0, [1, 2])])
-    return runner.execute(plan).prompt_logprobs[0][1]
+    return runner.launch(plan).wait().prompt_logprobs[0][1]
 
 
 def test_factors_even_out_both_sides():

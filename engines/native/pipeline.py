@@ -1,0 +1,62 @@
+"""Scheduler and runner in step: the next pass is launched before the tokens of the last are read.
+
+A step goes through plan → launch → (it runs) → wait → commit. With a runner of depth 1 these follow each other; with
+depth 2 step n + 1 is planned and launched while step n runs, so that a GPU never waits for the host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from engines.native.draft import Step
+from engines.native.scheduler import Scheduler
+from engines.native.step import Pending, Runner, StepOutput
+
+
+@dataclass(slots=True)
+class Flight:
+    """A launched step, to be committed in order of launch."""
+
+    step: Step
+    pending: Pending
+
+
+@dataclass(slots=True)
+class _Failed:
+    """A step that could not be launched: it says so when its turn comes."""
+
+    error: Exception
+
+    def wait(self) -> StepOutput:
+        raise self.error
+
+
+class Pipeline:
+    def __init__(self, runner: Runner, scheduler: Scheduler) -> None:
+        self._runner, self._scheduler = runner, scheduler
+        self._flights: deque[Flight] = deque()
+
+    def turn(self, now: float) -> Flight | None:
+        """Launch the next step if there is one. Returns the oldest step on its way if it must be waited for and
+        committed before another can be launched, else None. `now`: time.monotonic(), s."""
+        step = self._scheduler.plan(now)
+        if step is not None:
+            self._flights.append(Flight(step, self._launch(step)))
+        if self._flights and (step is None or len(self._flights) >= self._runner.depth):
+            return self._flights.popleft()
+        return None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._flights)
+
+    def _launch(self, step: Step) -> Pending:
+        try:
+            for request in step.added:
+                self._runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
+            if step.copies:
+                self._runner.copy_blocks(step.copies)
+            return self._runner.launch(step.plan)
+        except Exception as error:  # whatever a pass raises ends its own requests, after the steps before it
+            return _Failed(error)
