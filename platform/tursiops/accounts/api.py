@@ -12,7 +12,6 @@ from rest_framework import mixins, status
 from rest_framework.permissions import AllowAny, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from tursiops import __version__
 from tursiops.accounts import selectors, services
@@ -31,7 +30,7 @@ from tursiops.accounts.serializers import (
 from tursiops.core import errors
 from tursiops.core.audit import actor_of
 from tursiops.core.permissions import Action, RestrictedQuerySet
-from tursiops.core.views import TeamViewSet
+from tursiops.core.views import DeclaredView, TeamViewSet
 
 
 def _session(request: Any) -> Response:
@@ -50,16 +49,11 @@ def _session(request: Any) -> Response:
     )
 
 
-def _valid(serializer: Any) -> dict[str, Any]:
-    serializer.is_valid(raise_exception=True)
-    data: dict[str, Any] = serializer.validated_data
-    return data
-
-
-class SessionView(APIView):
+class SessionView(DeclaredView):
     """Who is signed in. Sets the CSRF cookie in any case, so that the sign-in form can be sent."""
 
     permission_classes = [AllowAny]
+    inputs = {"patch": PreferencesInput}
 
     @extend_schema(
         operation_id="auth_session",
@@ -77,23 +71,24 @@ class SessionView(APIView):
         if not request.user.is_authenticated:
             self.permission_denied(request)
         assert isinstance(request.user, User)
-        services.set_preferences(user=request.user, **_valid(PreferencesInput(data=request.data)))
+        services.set_preferences(user=request.user, **self.valid_input())
         return _session(request)
 
 
 @method_decorator(csrf_protect, name="dispatch")
-class LoginView(APIView):
+class LoginView(DeclaredView):
     permission_classes = [AllowAny]
     authentication_classes = []  # a stale cookie or key must not stand in the way
+    inputs = {"post": LoginInput}
 
     @extend_schema(operation_id="auth_login", request=LoginInput, responses=SessionSerializer)
     def post(self, request: Request) -> Response:
-        user = services.sign_in(request=request._request, **_valid(LoginInput(data=request.data)))
+        user = services.sign_in(request=request._request, **self.valid_input())
         request.user = user
         return _session(request)
 
 
-class LogoutView(APIView):
+class LogoutView(DeclaredView):
     permission_classes = [AllowAny]
 
     @extend_schema(operation_id="auth_logout", request=None, responses={204: None})
@@ -102,12 +97,13 @@ class LogoutView(APIView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class PasswordView(APIView):
+class PasswordView(DeclaredView):
     permission_classes = [IsAuthenticated]
+    inputs = {"post": PasswordInput}
 
     @extend_schema(operation_id="auth_password", request=PasswordInput, responses={204: None})
     def post(self, request: Request) -> Response:
-        data = _valid(PasswordInput(data=request.data))
+        data = self.valid_input()
         if request.auth is not None:
             raise errors.TursiopsError("A password is changed by its owner.", hint="Sign in to the console for that.")
         team = request.team  # type: ignore[attr-defined] # set by middleware
@@ -115,13 +111,14 @@ class PasswordView(APIView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class TeamView(APIView):
+class TeamView(DeclaredView):
     permission_classes = [IsAuthenticated]
+    inputs = {"post": TeamInput}
 
     @extend_schema(operation_id="auth_team", request=TeamInput, responses=SessionSerializer)
     def post(self, request: Request) -> Response:
         assert isinstance(request.user, User)
-        team_id = _valid(TeamInput(data=request.data))["team"]
+        team_id = self.valid_input()["team"]
         request._request.team = services.switch_team(  # type: ignore[attr-defined] # as the middleware sets it
             request=request._request, user=request.user, team_id=team_id
         )
@@ -131,6 +128,7 @@ class TeamView(APIView):
 @extend_schema_view(list=extend_schema(operation_id="keys_list"))
 class ApiKeyViewSet(mixins.ListModelMixin, TeamViewSet):
     serializer_class = ApiKeySerializer
+    inputs = {"create": ApiKeyInput}
 
     def rows(self) -> RestrictedQuerySet:
         if getattr(self, "swagger_fake_view", False):
@@ -140,7 +138,7 @@ class ApiKeyViewSet(mixins.ListModelMixin, TeamViewSet):
 
     @extend_schema(operation_id="keys_create", request=ApiKeyInput, responses={201: NewApiKeySerializer})
     def create(self, request: Request) -> Response:
-        data = _valid(ApiKeyInput(data=request.data))
+        data = self.valid_input()
         key, secret = services.create_api_key(team=self.team, actor=self.actor, **data)
         key.secret = secret  # type: ignore[attr-defined] # for this one answer, never stored
         return Response(NewApiKeySerializer(key).data, status=status.HTTP_201_CREATED)

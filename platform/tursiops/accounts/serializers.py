@@ -6,6 +6,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from tursiops.accounts.models import ApiKey, AuditEntry, Role, User
+from tursiops.core.inputs import Input
 
 LANGUAGES = [("", "the browser's"), *settings.LANGUAGES]
 
@@ -32,21 +33,21 @@ class SessionSerializer(serializers.Serializer[Any]):
     version = serializers.CharField(help_text="Version of this release")
 
 
-class LoginInput(serializers.Serializer[Any]):
+class LoginInput(Input):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=1000, trim_whitespace=False, write_only=True)
 
 
-class PasswordInput(serializers.Serializer[Any]):
+class PasswordInput(Input):
     current = serializers.CharField(max_length=1000, trim_whitespace=False, write_only=True)
     new = serializers.CharField(max_length=1000, trim_whitespace=False, write_only=True)
 
 
-class TeamInput(serializers.Serializer[Any]):
+class TeamInput(Input):
     team = serializers.UUIDField()
 
 
-class PreferencesInput(serializers.Serializer[Any]):
+class PreferencesInput(Input):
     language = serializers.ChoiceField(choices=LANGUAGES, required=False, allow_blank=True)
     theme = serializers.ChoiceField(choices=["system", "light", "dark"], required=False)
 
@@ -82,7 +83,7 @@ class NewApiKeySerializer(ApiKeySerializer):
         read_only_fields = fields
 
 
-class ApiKeyInput(serializers.Serializer[Any]):
+class ApiKeyInput(Input):
     name = serializers.CharField(max_length=100)
     allowed_models = serializers.ListField(child=serializers.CharField(max_length=100), required=False, max_length=100)
     requests_per_minute = serializers.IntegerField(min_value=1, max_value=10**9, required=False, allow_null=True)

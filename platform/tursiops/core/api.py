@@ -6,12 +6,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from tursiops.core import selectors
+from tursiops.core.inputs import Input
+from tursiops.core.views import DeclaredView
 
 
-class EventQuerySerializer(serializers.Serializer[Any]):
+class EventQuerySerializer(Input):
     after = serializers.IntegerField(
         min_value=0, required=False, help_text="Events above this id, oldest first; without it: the newest ones"
     )
@@ -36,14 +37,14 @@ class EventPageSerializer(serializers.Serializer[Any]):
     last_event_id = serializers.IntegerField(help_text="Follow the live socket from here")
 
 
-class EventsView(APIView):
+class EventsView(DeclaredView):
+    queries = {"get": EventQuerySerializer}
+
     @extend_schema(operation_id="events_list", parameters=[EventQuerySerializer], responses=EventPageSerializer)
     def get(self, request: Request) -> Response:
         """Events of the current team, in order."""
-        query = EventQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
+        chosen = self.valid_query()
         team = request.team  # type: ignore[attr-defined] # set by middleware or key
-        chosen = dict(query.validated_data)
         # Read before the rows: an event written in between is then followed, not missed.
         last = selectors.last_event_id(team)
         read = selectors.events_after if "after" in chosen else selectors.latest_events

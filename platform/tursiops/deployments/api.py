@@ -10,13 +10,12 @@ from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from tursiops.core import registry
 from tursiops.core import selectors as core
 from tursiops.core.api import EventPageSerializer
 from tursiops.core.permissions import Action, RestrictedQuerySet
-from tursiops.core.views import TeamViewSet
+from tursiops.core.views import DeclaredView, TeamViewSet
 from tursiops.deployments import logs, selectors, services
 from tursiops.deployments import serializers as s
 from tursiops.deployments.checks import check_replicas, check_revision
@@ -29,6 +28,14 @@ from tursiops.jobs.serializers import LogPageSerializer
 class DeploymentViewSet(TeamViewSet):
     serializer_class = s.DeploymentSerializer
     required_action = {"estimate": Action.VIEW}
+    inputs = {
+        "create": s.CreateDeploymentSerializer,
+        "partial_update": s.UpdateDeploymentSerializer,
+        "estimate": s.EstimateRequestSerializer,
+        "scale": s.ScaleSerializer,
+        "rollback": s.RollbackSerializer,
+    }
+    queries = {"events": s.EventsQuerySerializer}
 
     def rows(self) -> RestrictedQuerySet:
         return selectors.deployments()  # type: ignore[no-any-return]
@@ -46,7 +53,7 @@ class DeploymentViewSet(TeamViewSet):
         operation_id="deployments_create", request=s.CreateDeploymentSerializer, responses={201: s.DeploymentSerializer}
     )
     def create(self, request: Request) -> Response:
-        values = self._input(s.CreateDeploymentSerializer)
+        values = self.valid_input()
         row = services.deployment_create(team=self.team, actor=self.actor, **values)
         return self._answer(row, status.HTTP_201_CREATED)
 
@@ -57,7 +64,7 @@ class DeploymentViewSet(TeamViewSet):
     )
     def partial_update(self, request: Request, pk: str) -> Response:
         deployment = self.get_object()
-        values = self._input(s.UpdateDeploymentSerializer)
+        values = self.valid_input()
         updated = services.deployment_update(deployment=deployment, actor=self.actor, **values)
         return self._updated(updated)
 
@@ -71,7 +78,7 @@ class DeploymentViewSet(TeamViewSet):
     )
     @action(detail=False, methods=["post"])
     def estimate(self, request: Request) -> Response:
-        values = self._input(s.EstimateRequestSerializer)
+        values = self.valid_input()
         name, replicas = values.pop("name", ""), values.pop("replicas", {"unified": 1})
         values.pop("description", None)
         revision = Revision(number=1, **values)
@@ -85,7 +92,7 @@ class DeploymentViewSet(TeamViewSet):
     @action(detail=True, methods=["post"])
     def scale(self, request: Request, pk: str) -> Response:
         deployment = self.get_object()
-        replicas = self._input(s.ScaleSerializer)["replicas"]
+        replicas = self.valid_input()["replicas"]
         return self._answer(services.deployment_scale(deployment=deployment, actor=self.actor, replicas=replicas))
 
     @extend_schema(operation_id="deployments_stop", request=None, responses=s.DeploymentSerializer)
@@ -104,7 +111,7 @@ class DeploymentViewSet(TeamViewSet):
     @action(detail=True, methods=["post"])
     def rollback(self, request: Request, pk: str) -> Response:
         deployment = self.get_object()
-        number = self._input(s.RollbackSerializer)["revision"]
+        number = self.valid_input()["revision"]
         return self._updated(services.deployment_rollback(deployment=deployment, actor=self.actor, number=number))
 
     @extend_schema(operation_id="deployments_revisions", responses=s.RevisionSerializer(many=True))
@@ -120,18 +127,11 @@ class DeploymentViewSet(TeamViewSet):
     @action(detail=True, pagination_class=None)
     def events(self, request: Request, pk: str) -> Response:
         deployment = self.get_object()
-        query = s.EventsQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        chosen = dict(query.validated_data)
+        chosen = self.valid_query()
         last = core.last_event_id(self.team)  # before the rows: an event in between is then followed, not missed
         read = core.events_after if "after" in chosen else core.latest_events
         rows = read(user=request.user, team=self.team, subject_type="deployment", subject_id=deployment.pk, **chosen)
         return Response({"events": [core.event_row(row) for row in rows], "last_event_id": last})
-
-    def _input(self, serializer_class: Any) -> dict[str, Any]:
-        serializer = serializer_class(data=self.request.data, context=self.get_serializer_context())
-        serializer.is_valid(raise_exception=True)
-        return dict(serializer.validated_data)
 
     def _answer(self, row: Deployment, code: int = status.HTTP_200_OK) -> Response:
         return Response(deployment_row(row), status=code)
@@ -142,6 +142,7 @@ class DeploymentViewSet(TeamViewSet):
 
 class InstanceViewSet(TeamViewSet):
     serializer_class = s.InstanceSerializer
+    queries = {"log": s.InstanceLogQuerySerializer}
 
     def rows(self) -> RestrictedQuerySet:
         return selectors.instances()  # type: ignore[no-any-return]
@@ -153,9 +154,8 @@ class InstanceViewSet(TeamViewSet):
     @extend_schema(operation_id="instances_log", parameters=[s.InstanceLogQuerySerializer], responses=LogPageSerializer)
     @action(detail=True)
     def log(self, request: Request, pk: str) -> Response:
-        query = s.InstanceLogQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        page = logs.read(self.get_object(), query.validated_data.get("after"))
+        after = self.valid_query().get("after")
+        page = logs.read(self.get_object(), after)
         return Response(LogPageSerializer(page).data)
 
     @extend_schema(operation_id="instances_restart", request=None, responses=s.InstanceSerializer)
@@ -164,7 +164,7 @@ class InstanceViewSet(TeamViewSet):
         return Response(instance_row(services.instance_restart(instance=self.get_object(), actor=self.actor)))
 
 
-class EngineList(APIView):
+class EngineList(DeclaredView):
     @extend_schema(operation_id="engines_list", responses=s.EngineSerializer(many=True))
     def get(self, request: Request) -> Response:
         return Response([_engine_row(name) for name in registry.engines.names()])

@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from tursiops.core.inputs import Input
 from tursiops.deployments.derive import DeploymentState
 from tursiops.deployments.models import Desired, InstanceState
 from tursiops.registry.models import Version
@@ -76,7 +77,7 @@ class UpdatedDeploymentSerializer(DeploymentSerializer):
     )
 
 
-class _RevisionFields(serializers.Serializer[Any]):
+class _RevisionFields(Input):
     """What of a revision can be asked for. `topology` is made of `gpus_per_replica`."""
 
     version = serializers.PrimaryKeyRelatedField(queryset=Version.objects.none())
@@ -149,21 +150,21 @@ class EstimateSerializer(serializers.Serializer[Any]):
     rejected = RejectedSerializer(many=True)
 
 
-class ScaleSerializer(serializers.Serializer[Any]):
+class ScaleSerializer(Input):
     replicas = serializers.DictField(child=serializers.IntegerField())
 
 
-class RollbackSerializer(serializers.Serializer[Any]):
+class RollbackSerializer(Input):
     revision = serializers.IntegerField(min_value=1)
 
 
-class InstanceLogQuerySerializer(serializers.Serializer[Any]):
+class InstanceLogQuerySerializer(Input):
     after = serializers.IntegerField(
         min_value=0, required=False, help_text="Byte offset to read from; left out: the last 64 KB"
     )
 
 
-class EventsQuerySerializer(serializers.Serializer[Any]):
+class EventsQuerySerializer(Input):
     after = serializers.IntegerField(
         min_value=0, required=False, help_text="Events above this id, oldest first; without it: the newest ones"
     )

@@ -15,13 +15,14 @@ from rest_framework.viewsets import GenericViewSet
 
 from tursiops.core.audit import actor_of
 from tursiops.core.permissions import Action
+from tursiops.core.views import DeclaredView
 from tursiops.fleet import services
 from tursiops.fleet.models import Node
 from tursiops.fleet.selectors import node_rows
 from tursiops.fleet.serializers import NodeSerializer
 
 
-class NodeViewSet(GenericViewSet[Node]):
+class NodeViewSet(DeclaredView, GenericViewSet[Node]):
     """Nodes have no team, so there is nothing to restrict; instances on them are restricted by the selector."""
 
     queryset = Node.objects.prefetch_related("gpus")

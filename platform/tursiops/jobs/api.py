@@ -21,6 +21,7 @@ from tursiops.jobs.serializers import JobSerializer, LogPageSerializer, LogQuery
 class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamViewSet):
     serializer_class = JobSerializer
     filterset_fields = ["state", "kind", "subject_id"]
+    queries = {"log": LogQuerySerializer}
 
     def rows(self) -> RestrictedQuerySet:
         return selectors.jobs()
@@ -28,9 +29,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamViewSet):
     @extend_schema(operation_id="jobs_log", parameters=[LogQuerySerializer], responses=LogPageSerializer)
     @action(detail=True, filterset_fields=[])
     def log(self, request: Request, pk: str) -> Response:
-        query = LogQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        return Response(LogPageSerializer(logs.read(self.get_object(), query.validated_data["after"])).data)
+        after = self.valid_query()["after"]
+        return Response(LogPageSerializer(logs.read(self.get_object(), after)).data)
 
     @extend_schema(operation_id="jobs_cancel", request=None, responses=JobSerializer)
     @action(detail=True, methods=["post"])

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from tursiops.core.inputs import Input
 from tursiops.jobs.models import Job
 
 
@@ -49,5 +50,5 @@ class LogPageSerializer(serializers.Serializer[Any]):
     ended = serializers.BooleanField(help_text="Nothing will come after `next`")
 
 
-class LogQuerySerializer(serializers.Serializer[Any]):
+class LogQuerySerializer(Input):
     after = serializers.IntegerField(min_value=0, default=0, help_text="Byte offset to read from")

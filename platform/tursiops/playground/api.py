@@ -17,6 +17,7 @@ from rest_framework.request import Request
 
 from tursiops.accounts.authentication import ApiKeyAuthentication
 from tursiops.core import errors
+from tursiops.core.inputs import unknown_fields
 from tursiops.core.permissions import Action, may
 from tursiops.playground import runs
 from tursiops.playground.answers import Answer
@@ -36,6 +37,8 @@ def _view(handlers: dict[str, Handler]) -> Any:
             return _error(405, "method_not_allowed", f"Use {' or '.join(handlers)}.")
         try:
             user, team = await sync_to_async(_identify)(request)
+            if request.method != "GET" and (unknown := unknown_fields(request.GET, (), "parameter")):
+                raise Refused("invalid", "; ".join(f"{name}: {text}" for name, (text,) in unknown.items()))
             return await handler(request, user, team)
         except Refused as refused:
             return _error(refused.status, refused.code, refused.message, refused.hint)
@@ -80,7 +83,7 @@ async def _start(request: HttpRequest, user: str, team: str) -> HttpResponseBase
 
 async def _resume(request: HttpRequest, user: str, team: str) -> HttpResponseBase:
     """`Last-Event-ID`, which a browser sends when it reconnects by itself, goes before `after`."""
-    fields = {name: request.GET[name] for name in ("chat", "lane", "after") if name in request.GET}
+    fields = request.GET.dict()
     if last := request.headers.get("Last-Event-ID"):
         fields["after"] = last
     place = parse_place(fields)

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tursiops.core.inputs import meant
+
 MAX_BYTES = 512 * 1024
 MAX_LANES = 4
 
@@ -47,7 +49,7 @@ class Params(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     repetition_penalty: float | None = None
 
 
-class Start(msgspec.Struct, tag="start"):
+class Start(msgspec.Struct, tag="start", forbid_unknown_fields=True):
     chat: Id
     lane: Lane
     model: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -65,17 +67,18 @@ class Start(msgspec.Struct, tag="start"):
         }
 
 
-class Stop(msgspec.Struct, tag="stop"):
+class Stop(msgspec.Struct, tag="stop", forbid_unknown_fields=True):
     chat: Id
     lane: Lane
 
 
-class Resume(msgspec.Struct, tag="resume"):
+class Resume(msgspec.Struct, tag="resume", forbid_unknown_fields=True):
     chat: Id
     lane: Lane
     after: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
 
+_FIELDS = [name for part in (Start, Resume, Message, Params) for name in part.__struct_fields__]
 _decoder = msgspec.json.Decoder(Start | Stop | Resume)
 
 
@@ -118,5 +121,7 @@ def _refused(error: Exception) -> Refused:
     if isinstance(error, RecursionError):
         return Refused("invalid", "The message is nested too deeply.")
     where = re.search(r" - at `\$\.?(.*)`$", str(error))
+    unknown = re.search(r"unknown field `(.*?)`", str(error))
+    hint = f"Did you mean {close}?" if unknown and (close := meant(unknown.group(1), _FIELDS)) else ""
     text = re.sub(r" - at `.*`$", "", str(error)).replace("`", "")
-    return Refused("invalid", f"{where.group(1)}: {text}" if where and where.group(1) else text)
+    return Refused("invalid", f"{where.group(1)}: {text}" if where and where.group(1) else text, hint)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import mixins, status
 from rest_framework.decorators import action
@@ -30,16 +28,11 @@ from tursiops.registry.serializers import (
 MAX_KEY = 100  # characters
 
 
-def _valid(serializer: Any) -> dict[str, Any]:
-    serializer.is_valid(raise_exception=True)
-    data: dict[str, Any] = serializer.validated_data
-    return data
-
-
 @extend_schema_view(list=extend_schema(operation_id="models_list"))
 class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
     serializer_class = ModelSerializer
     filterset_fields = ["name", "task"]
+    inputs = {"partial_update": ModelInput, "import_": ImportInput, "alias": AliasInput}
 
     def rows(self) -> RestrictedQuerySet:
         return selectors.models()
@@ -54,7 +47,7 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
     @extend_schema(operation_id="models_update", request=ModelInput, responses=ModelDetailSerializer)
     def partial_update(self, request: Request, pk: str) -> Response:
         model = self.get_object()
-        services.update_model(model=model, actor=self.actor, **_valid(ModelInput(data=request.data)))
+        services.update_model(model=model, actor=self.actor, **self.valid_input())
         return self._detail()
 
     @extend_schema(operation_id="models_delete", responses={204: None})
@@ -75,8 +68,7 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
         key = request.headers.get("Idempotency-Key") or None
         if key is not None and len(key) > MAX_KEY:
             raise TursiopsError(f"Idempotency-Key has {len(key)} characters; at most {MAX_KEY} are taken.")
-        data = _valid(ImportInput(data=request.data))
-        job = services.import_model(team=self.team, actor=self.actor, idempotency_key=key, **data)
+        job = services.import_model(team=self.team, actor=self.actor, idempotency_key=key, **self.valid_input())
         return Response(JobSerializer(job).data, status=status.HTTP_202_ACCEPTED)
 
     @extend_schema(operation_id="models_lineage", responses=LineageSerializer)
@@ -89,7 +81,7 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
     @action(detail=True, methods=["put"], url_path="aliases/<str:name>")
     def alias(self, request: Request, pk: str, name: str) -> Response:
         model = self.get_object()
-        version_id = _valid(AliasInput(data=request.data))["version"]
+        version_id = self.valid_input()["version"]
         services.set_alias(model=model, actor=self.actor, name=name, version_id=version_id)
         return self._detail()
 

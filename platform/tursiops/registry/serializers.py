@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from tursiops.core.inputs import Input
 from tursiops.registry.models import LineageKind, Model, Version, VersionFile, VersionState
 
 
@@ -101,12 +102,12 @@ class ModelDetailSerializer(ModelSerializer):
         read_only_fields = fields
 
 
-class ModelInput(serializers.Serializer[Any]):
+class ModelInput(Input):
     name = serializers.CharField(max_length=100, required=False)
     description = serializers.CharField(max_length=10_000, required=False, allow_blank=True)
 
 
-class ImportInput(serializers.Serializer[Any]):
+class ImportInput(Input):
     source = serializers.CharField(  # type: ignore[assignment] # a field may be named like an attribute of fields
         max_length=50, help_text="demo, path, hub, or the name of a plugin's source"
     )
@@ -115,7 +116,7 @@ class ImportInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=100, required=False, allow_blank=True, default="")
 
 
-class AliasInput(serializers.Serializer[Any]):
+class AliasInput(Input):
     version = serializers.UUIDField()
 
 

@@ -6,12 +6,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from tursiops.core.inputs import Input
+from tursiops.core.views import DeclaredView
 from tursiops.usage import selectors
 
 
-class UsageQuerySerializer(serializers.Serializer[Any]):
+class UsageQuerySerializer(Input):
     since = serializers.DateTimeField(required=False, help_text="First moment counted, ISO 8601")
     until = serializers.DateTimeField(required=False, help_text="First moment not counted, ISO 8601")
     group = serializers.ChoiceField(choices=selectors.GROUPS, default="day")
@@ -42,11 +43,12 @@ class UsageSerializer(serializers.Serializer[Any]):
     totals = UsageTotalsSerializer()
 
 
-class UsageView(APIView):
+class UsageView(DeclaredView):
+    queries = {"get": UsageQuerySerializer}
+
     @extend_schema(operation_id="usage_retrieve", parameters=[UsageQuerySerializer], responses=UsageSerializer)
     def get(self, request: Request) -> Response:
         """Requests and tokens of the current team."""
-        query = UsageQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
+        query = self.valid_query()
         team = request.team  # type: ignore[attr-defined] # set by middleware or key
-        return Response(UsageSerializer(selectors.sums(user=request.user, team=team, **query.validated_data)).data)
+        return Response(UsageSerializer(selectors.sums(user=request.user, team=team, **query)).data)

@@ -6,71 +6,15 @@ import uuid
 from typing import Any
 
 import pytest
-from django.urls import URLPattern, URLResolver, get_resolver
-from tursiops.accounts.models import AuditEntry, Role
-from tursiops.core.audit import Actor, record_change
-from tursiops.registry.models import LineageEdge, LineageKind
 
-from tests import factories
+from tests.platform.addresses import ROUTES, addresses, fill, one_of_each
 
 OPEN = {"auth/session", "auth/login", "auth/logout", "schema", "docs"}  # answer strangers, with nothing of a team's
 
 
-def addresses() -> list[tuple[str, object]]:
-    """(route below /api/v1/, view) of each pattern."""
-
-    def walk(patterns, prefix=""):
-        for item in patterns:
-            route = prefix + str(item.pattern)
-            if isinstance(item, URLResolver):
-                yield from walk(item.url_patterns, route)
-            elif isinstance(item, URLPattern) and route.startswith("api/v1/"):
-                yield route.removeprefix("api/v1/"), item.callback
-
-    return list(walk(get_resolver().url_patterns))
-
-
-ROUTES = sorted({route for route, _ in addresses()})
-
-
-def fill(route: str, pk: object) -> str:
-    """The route with `pk` for its uuid and something harmless for the rest."""
-    parts = [
-        part if not part.startswith("<") else str(pk) if part.startswith(("<uuid", "<pk")) else "champion"
-        for part in route.split("/")
-    ]
-    return "/api/v1/" + "/".join(parts)
-
-
 @pytest.fixture
 def theirs(other_team) -> dict[str, Any]:
-    """One row of everything that a team can own, in the other team, by the first part of its address."""
-    user = factories.make_user(other_team, Role.ADMIN)
-    version = factories.make_version(team=other_team)
-    parent = factories.make_version(version.model)
-    deployment = factories.make_deployment(version=version)
-    edge = LineageEdge.objects.create(kind=LineageKind.QUANTIZED_FROM, parent=parent, child=version)
-    record_change(
-        team=other_team,
-        actor=Actor(user.username),
-        kind="deployment.scaled",
-        subject_type="deployment",
-        subject_id=deployment.pk,
-        text=f"{deployment.name} was scaled",
-    )
-    return {
-        "models": version.model,
-        "versions": version,
-        "deployments": deployment,
-        "instances": factories.make_instance(deployment, node=factories.make_node()),
-        "jobs": factories.make_job(other_team, subject_type="version", subject_id=version.pk),
-        "keys": factories.make_api_key(other_team, created_by=user),
-        "audit": AuditEntry.objects.get(team=other_team),
-        "alias": factories.make_alias(version),
-        "edge": edge,
-        "revision": deployment.current,
-        "usage": factories.make_usage(other_team, deployment_id=deployment.pk),
-    }
+    return one_of_each(other_team)
 
 
 def test_the_walk_finds_the_api():

@@ -134,7 +134,7 @@ def test_what_can_never_fit_is_refused_unless_forced(client, body, version, node
     version.save()
     error = assert_error_shape(client.post(URL, body), 400)
     assert error["code"] == "does_not_fit"
-    assert f"{node.name}: Memory: 24.0 GB free of 32.0 GB, needs 99.3 GB" in error["message"]
+    assert f"{node.name}: Memory: 22.35 GiB free of 29.80 GiB, needs 92.44 GiB" in error["message"]
     assert "force" in error["hint"]
     assert "shorter max_model_len" in error["hint"]
     assert client.post(URL, {**body, "force": True}).status_code == 201
@@ -233,8 +233,9 @@ def test_deleted_deployment_shows_until_its_instances_are_gone(client, team):
 @pytest.mark.parametrize("what", ["scale", "stop", "start", "rollback"])
 def test_changes_need_a_member(api, viewer, outsider, team, what):
     url = f"{URL}/{make(team).pk}/{what}"
-    assert_error_shape(api(viewer).post(url, {"replicas": {"unified": 1}, "revision": 1}), 403)
-    assert_error_shape(api(outsider).post(url, {"replicas": {"unified": 1}, "revision": 1}), 404)
+    body = {"scale": {"replicas": {"unified": 1}}, "rollback": {"revision": 1}}.get(what, {})
+    assert_error_shape(api(viewer).post(url, body), 403)
+    assert_error_shape(api(outsider).post(url, body), 404)
 
 
 def test_events_of_one_deployment(client, body, node):

@@ -218,7 +218,7 @@ async def test_unknown_model_is_an_error_frame_with_a_hint(platform, viewer):
         (start(params={"temperature": "hot"}), "params.temperature"),
         (start(params={"unheard": 1}), "unheard"),
         (start(params={"top_k": 2**64}), "params.top_k"),
-        ('{"type": "start", "x": ' + "[" * 20_000, "nested too deeply"),
+        ('{"type": "start", "x": ' + "[" * 20_000, "unknown field x"),  # refused before it is read
         ({"type": "resume", "chat": "c", "lane": "a", "after": -1}, "after"),
         (start(messages=[{"role": "user", "content": "x" * 600_000}]), "KiB"),
     ],
