@@ -6,13 +6,13 @@ from typing import Any
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tursiops.settings.prod")
 
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()  # before consumers: they import models
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402 - needs Django set up
 
+from tursiops.core.origins import SameOrigin  # noqa: E402 - needs Django set up
 from tursiops.routing import websocket_urlpatterns  # noqa: E402 - needs Django set up
 
 
@@ -27,7 +27,7 @@ async def lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
 application = ProtocolTypeRouter(
     {
         "http": django_application,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         "lifespan": lifespan,
     }
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from channels.db import database_sync_to_async
 from django.contrib.auth import get_user_model
 from django.contrib.sessions.backends.db import SessionStore
@@ -15,11 +16,22 @@ from tursiops.core.permissions import Action, may
 if TYPE_CHECKING:
     from tursiops.accounts.models import Team, User
 
+log = structlog.get_logger(__name__)
+
 SIGNED_OUT = 4401
 NO_TEAM = 4403
+UNKNOWN_PATH = 4404
 BAD_REQUEST = 4400
 TOO_SLOW = 4408
 SEND_TIMEOUT_S = 20.0  # a client that takes nothing for so long loses its socket
+
+
+async def unknown_path(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """ASGI: the address of no consumer. Accepted first, because a browser sees close codes of accepted sockets only."""
+    log.info("websocket.unknown_path", path=scope["path"][:200])
+    await receive()
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.close", "code": UNKNOWN_PATH, "reason": "There is /ws/live and /ws/chat."})
 
 
 @dataclass(frozen=True)

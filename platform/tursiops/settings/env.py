@@ -54,7 +54,7 @@ VARIABLES = [
         "TURSIOPS_TRUSTED_ORIGINS",
         _list,
         [],
-        "origins trusted for CSRF behind a TLS proxy, e.g. https://ai.example.com",
+        "origins trusted for forms and websockets behind a TLS proxy, e.g. https://ai.example.com",
     ),
     Variable("TURSIOPS_SECURE_COOKIES", _bool, False, "cookies over TLS only; set it behind https"),
     Variable("TURSIOPS_NODE_NAME", str, "", "name of this host in the fleet; default: the host name"),
