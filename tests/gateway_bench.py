@@ -97,7 +97,15 @@ async def until_async(ask: Any, least: int, seconds: float) -> None:
 async def serving(config: Config) -> AsyncIterator[tuple[Gateway, str]]:
     gateway = Gateway(config)
     server = uvicorn.Server(
-        uvicorn.Config(gateway, host="127.0.0.1", port=0, lifespan="on", log_level="error", timeout_graceful_shutdown=1)
+        uvicorn.Config(
+            gateway,
+            host="127.0.0.1",
+            port=0,
+            lifespan="on",
+            log_level="error",
+            server_header=False,  # as in production
+            timeout_graceful_shutdown=1,
+        )
     )
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started)

@@ -9,5 +9,6 @@ from tursiops.playground.consumers import ChatConsumer
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/live", LiveConsumer.as_asgi()),
     path("ws/chat", ChatConsumer.as_asgi()),
-    re_path("", sockets.unknown_path),  # last: without it, a path of no consumer is a crash in the log
+    # Last: without it, a path of no consumer is a crash in the log.
+    re_path("", sockets.unknown_path),  # type: ignore[arg-type] # Channels routes ASGI applications by Django's patterns
 ]

@@ -11,7 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import structlog
 from django.conf import settings
-from django.http.request import is_same_domain, split_domain_port, validate_host
+from django.http.request import split_domain_port, validate_host
+from django.utils.http import is_same_domain
 
 log = structlog.get_logger(__name__)
 

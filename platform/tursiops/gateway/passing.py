@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import aiohttp
 import orjson
@@ -22,6 +22,7 @@ HOP_BY_HOP = frozenset(
 )
 _FORWARDED = frozenset((b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded", b"x-real-ip"))
 _OURS = frozenset((b"expect",))  # the server in front of us has answered it
+_SERVERS = frozenset((b"date", b"server"))  # our server says its own, once
 _IDLE_S = 300.0
 _RESTARTING = "The web process is restarting. Models keep answering under /v1; this page comes back within seconds."
 _PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tursiops: restarting</title>
@@ -49,8 +50,7 @@ def target(scope: Scope) -> str:
 
 def forwarded(scope: Scope, drop: frozenset[bytes] = frozenset()) -> list[tuple[str, str]]:
     """The client's headers without hop-by-hop ones, and who it is. What it claims to be is not believed."""
-    named = {name.strip().lower() for name in header(scope, b"connection").encode("latin-1").split(b",")}
-    unwanted = HOP_BY_HOP | _FORWARDED | named | drop
+    unwanted = HOP_BY_HOP | _FORWARDED | _named_in_connection(scope["headers"]) | drop
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in scope["headers"]
@@ -167,4 +167,11 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _back(response: aiohttp.ClientResponse) -> HeaderList:
-    return [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in HOP_BY_HOP]
+    unwanted = HOP_BY_HOP | _SERVERS | _named_in_connection(response.raw_headers)
+    return [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in unwanted]
+
+
+def _named_in_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
+    """Headers that their sender has declared to be for this hop alone."""
+    lists = [value for name, value in headers if name.lower() == b"connection"]
+    return {name.strip().lower() for value in lists for name in value.split(b",")}

@@ -49,9 +49,13 @@ class Web:
             "headers": [[name.decode(), value.decode()] for name, value in scope["headers"]],
             "body": len(body),
         }
+        answer = json.dumps(told).encode()
         headers = [(b"content-type", b"application/json"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
-        await send({"type": "http.response.start", "status": 207, "headers": [*headers, (b"connection", b"close")]})
-        await send({"type": "http.response.body", "body": json.dumps(told).encode()})
+        headers += [(b"connection", b"close, X-Hop"), (b"x-hop", b"1")]
+        if scope["path"] == "/sized":
+            headers.append((b"content-length", str(len(answer)).encode()))
+        await send({"type": "http.response.start", "status": 207, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
 
     async def endless(self, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -152,6 +156,59 @@ async def test_websocket_both_ways(bench, web):
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         await bench.session.ws_connect(bench.url + "/ws/forbidden")
     assert refused.value.status == 403
+
+
+_UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+async def raw_headers(bench, method, path, body=b"", **more):
+    """Status and header names of an answer as they lie on the wire, in lower case."""
+    host, _, port = bench.url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    fields = {"Host": host, "Authorization": f"Bearer {bench.key}", "Content-Length": str(len(body)), **more}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+    writer.close()
+    first, *rest = head.decode().strip().split("\r\n")
+    return int(first.split()[1]), [line.partition(":")[0].lower() for line in rest]
+
+
+async def test_each_header_of_the_connection_and_server_comes_once(bench, web, engines):
+    """Web says its own date and server; what is for one hop alone goes no further."""
+    await bench.publish(route("m", instance(engines[0], "a")))
+    ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+    streamed = json.dumps({**json.loads(ask), "stream": True}).encode()
+    answers = {
+        "passed on, sized": await raw_headers(bench, "GET", "/sized"),
+        "passed on, chunked": await raw_headers(bench, "POST", "/upload", b"x" * 10),
+        "passed on, no body": await raw_headers(bench, "HEAD", "/sized"),
+        "passed on, endless": await raw_headers(bench, "GET", "/endless"),
+        "own": await raw_headers(bench, "GET", "/healthz"),
+        "models": await raw_headers(bench, "GET", "/v1/models"),
+        "completion": await raw_headers(bench, "POST", "/v1/chat/completions", ask),
+        "stream": await raw_headers(bench, "POST", "/v1/chat/completions", streamed),
+        "refused": await raw_headers(bench, "POST", "/v1/chat/completions", b"{"),
+        "socket": await raw_headers(bench, "GET", "/ws/chat", **_UPGRADE),
+        "no socket": await raw_headers(bench, "GET", "/ws/forbidden", **_UPGRADE),
+    }
+    await web.stop()
+    answers["web away"] = await raw_headers(bench, "GET", "/sized")
+    statuses = {name: status for name, (status, _) in answers.items()}
+    assert list(statuses.values()) == [207, 207, 207, 200, 200, 200, 200, 200, 400, 101, 403, 502], statuses
+    for name, (_, names) in answers.items():
+        once = [field for field in names if field != "set-cookie"]
+        assert len(once) == len(set(once)), (name, names)
+        assert "x-hop" not in names, name
+        assert "server" not in names, name
+        assert not {"content-length", "transfer-encoding"} <= set(names), name
+        if "socket" not in name:
+            assert "date" in names, name
 
 
 async def test_killed_web_leaves_v1_alive_and_is_said_to_restart(bench, web, engines, config):
