@@ -26,8 +26,10 @@ class UsageQuerySerializer(Input):
 class UsageTotalsSerializer(serializers.Serializer[Any]):
     requests = serializers.IntegerField()
     errors = serializers.IntegerField(  # type: ignore[assignment] # the contract's name; read only
-        help_text="Status 400 and above; clients that left are not errors"
+        help_text="rejected + failed; clients that left are neither"
     )
+    rejected = serializers.IntegerField(help_text="The client's mistake: status 4xx")
+    failed = serializers.IntegerField(help_text="The service's fault: status 5xx, and streams that broke off")
     prompt_tokens = serializers.IntegerField()
     cached_tokens = serializers.IntegerField(help_text="Part of prompt_tokens that the prefix cache held")
     completion_tokens = serializers.IntegerField()

@@ -14,7 +14,8 @@ from tursiops.core.permissions import Action
 from tursiops.usage.models import UsageRecord
 
 GROUPS = ("key", "deployment", "day")
-FAILED = Q(status__gte=400) & ~Q(status=499)  # 499: the client left, which is no error of ours
+REJECTED = Q(status__gte=400, status__lt=499)  # the client's mistake; 499: it left, which is nobody's
+FAILED = Q(status__gte=500)  # the service's; a stream that broke off is recorded as 502
 
 
 def sums(
@@ -30,10 +31,19 @@ def sums(
     return {"rows": rows, "totals": _zero_for_none(records.order_by().aggregate(**_measures()))}
 
 
+def outcomes() -> dict[str, Any]:
+    """Counts of what did not succeed, by whose fault. `errors` is both, as it was before they were told apart."""
+    return {
+        "errors": Count("pk", filter=REJECTED | FAILED),
+        "rejected": Count("pk", filter=REJECTED),
+        "failed": Count("pk", filter=FAILED),
+    }
+
+
 def _measures() -> dict[str, Any]:
     return {
         "requests": Count("pk"),
-        "errors": Count("pk", filter=FAILED),
+        **outcomes(),
         "prompt_tokens": Sum("prompt_tokens"),
         "cached_tokens": Sum("cached_tokens"),
         "completion_tokens": Sum("completion_tokens"),

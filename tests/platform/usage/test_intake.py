@@ -142,6 +142,8 @@ def test_sums_by_key_deployment_and_day(api, team, other_team, viewer, django_as
     assert body["totals"] == {
         "requests": 3,
         "errors": 1,
+        "rejected": 0,
+        "failed": 1,
         "prompt_tokens": 30,
         "cached_tokens": 4,
         "completion_tokens": 60,
@@ -150,6 +152,20 @@ def test_sums_by_key_deployment_and_day(api, team, other_team, viewer, django_as
     assert labels == {"shop": 2, f"playground: {viewer.username}": 1}
     rows = client.get("/api/v1/usage", {"group": "deployment", "until": "2026-03-02T00:00:00Z"}).json()["rows"]
     assert [(row["group"], row["label"], row["requests"]) for row in rows] == [(str(deployment), "smollm2", 2)]
+
+
+def test_a_clients_mistake_is_no_failure_of_the_service(api, team, viewer):
+    rejected, failed, neither = (400, 401, 404, 413, 422, 429), (500, 502, 503, 504), (200, 499)
+    for status in (*rejected, *failed, *neither):
+        factories.make_usage(team, status=status, user_id=viewer.pk, deployment_id=team.pk)
+    expected = {"requests": 12, "errors": 10, "rejected": 6, "failed": 4}
+    client = api(viewer)
+    for group in ("day", "key", "deployment"):
+        body = client.get("/api/v1/usage", {"group": group}).json()
+        for numbers in (body["totals"], *body["rows"]):
+            assert {name: numbers[name] for name in expected} == expected, group
+    traffic = client.get("/api/v1/overview").json()["traffic"]
+    assert {name: traffic[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
