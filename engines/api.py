@@ -46,6 +46,7 @@ __all__ = [
     "engine_names",
     "get_engine",
     "read_spec",
+    "size_text",
 ]
 
 API_VERSION = 1
@@ -250,3 +251,13 @@ def get_engine(name: str) -> Engine:
         if point.name == name:
             return point.load()()  # type: ignore[no-any-return]
     raise KeyError(f"no engine named {name!r}; available: {', '.join(engine_names())}")
+
+
+def size_text(count: int) -> str:
+    """Bytes as people read them, in powers of 1,024: the one way to say a size, in sentences as in the console."""
+    unit, value = next((unit, count / scale) for unit, scale in _UNITS if count >= scale or scale == 1)
+    digits = 0 if unit == "B" or value >= 100 else 2 if unit in ("GiB", "TiB") else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.api import Capabilities, Fit, LaunchSpec, ModelShape, Role
+from engines.api import Capabilities, Fit, LaunchSpec, ModelShape, Role, size_text
 from engines.native import memory
 from engines.native.config import DTYPES, ConfigError, options_schema
 from engines.native.models.config import ARCHITECTURES
@@ -64,15 +64,18 @@ def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, av
     fits = _fits(shape, demand, available)
     if fits:
         reason = (
-            f"{_size(plan.total)} of {_size(available)} are needed; the KV cache holds {plan.kv_tokens:,} tokens, "
+            f"{size_text(plan.total)} of {size_text(available)} are needed; "
+            f"the KV cache holds {plan.kv_tokens:,} tokens, "
             f"{plan.kv_tokens / demand.max_model_len:.1f} requests of full length ({demand.max_model_len:,})."
         )
         if longest < demand.max_model_len:
             reason += f" One request can have {longest:,} tokens at most."
     elif short > 0:
-        reason = f"{_size(plan.total)} are needed and {_size(available)} are free: {_size(short)} too little."
+        reason = (
+            f"{size_text(plan.total)} are needed and {size_text(available)} are free: {size_text(short)} too little."
+        )
     else:
-        reason = f"Nothing is left for a KV cache: weights, activations and overhead take {_size(plan.total)}."
+        reason = f"Nothing is left for a KV cache: weights, activations and overhead take {size_text(plan.total)}."
     suggestions = [] if fits and longest == demand.max_model_len else _suggestions(shape, demand, available)
     return Fit(
         weights=plan.weights,
@@ -93,27 +96,23 @@ def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> li
     smaller = {"cpu": "int8", "cuda": "bfloat16"}[demand.device]
     if demand.dtype != smaller and _fits(shape, replace(demand, dtype=smaller), available):
         saved = memory.weight_bytes(shape, demand.dtype) - memory.weight_bytes(shape, smaller)
-        found.append(f"Set dtype to {smaller}: the weights take {_size(saved)} less.")
+        found.append(f"Set dtype to {smaller}: the weights take {size_text(saved)} less.")
     bare = memory.plan(shape, replace(demand, kv_cache_bytes=1), available)  # holds no block
     per_token = memory.kv_bytes_per_token(shape, demand.dtype)
     room = (available - bare.total) // (per_token * demand.block_size) * demand.block_size - demand.block_size
     if room >= demand.max_model_len:
         kv_bytes = (room + demand.block_size) * per_token
-        found.append(f"Set kv_cache_bytes to {kv_bytes} ({_size(kv_bytes)}): that holds {room:,} tokens.")
+        found.append(f"Set kv_cache_bytes to {kv_bytes} ({size_text(kv_bytes)}): that holds {room:,} tokens.")
     elif room >= 2 * demand.block_size:
         found.append(
             f"Set max_model_len to {room} and kv_cache_bytes to {(room + demand.block_size) * per_token}: that fits."
         )
     if not found:
         need = memory.plan(shape, replace(demand, dtype=smaller), available).total
-        found.append(f"Choose a node with {_size(need)} free (in {smaller}), or a smaller model.")
+        found.append(f"Choose a node with {size_text(need)} free (in {smaller}), or a smaller model.")
     return found
 
 
 def _fits(shape: ModelShape, demand: memory.Demand, available: int) -> bool:
     plan = memory.plan(shape, demand, available)
     return plan.total <= available and plan.kv_tokens >= demand.block_size
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

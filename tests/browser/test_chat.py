@@ -1,5 +1,7 @@
 """The playground: streaming, stopping, resuming where it was, the way without websockets, and comparing."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -106,3 +108,16 @@ def test_two_deployments_answer_the_same_prompt_side_by_side(new_page, second, s
         expect(answer).to_contain_text("Paris")
         expect(answer.get_by_test_id("figures")).to_contain_text("tokens/s")
     page.screenshot(path=shots / "compare.png")
+
+
+def test_a_barred_plus_says_why(chat, platform):
+    names = [one["name"] for one in platform.api("GET", "deployments").json()["results"]]
+    chat.goto("/playground?" + "&".join(f"model={name}" for name in names))
+    plus = chat.get_by_role("button", name="Compare with another")
+    expect(plus).to_have_attribute("aria-disabled", "true")
+    why = "Up to four can be compared." if len(names) >= 4 else "No other deployment to compare with."
+    expect(plus).to_have_accessible_description(re.compile(re.escape(why)))
+    plus.focus()
+    expect(chat.get_by_role("tooltip")).to_contain_text(why)
+    plus.press("Enter")
+    expect(chat.get_by_label("Choose a deployment")).to_have_count(len(names))

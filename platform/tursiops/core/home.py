@@ -13,8 +13,10 @@ from django.utils import timezone
 from tursiops.accounts.models import ApiKey, Team, User
 from tursiops.core.permissions import Action
 from tursiops.deployments import selectors as deployments
-from tursiops.deployments.derive import DeploymentState, derive
+from tursiops.deployments.derive import DeploymentState
 from tursiops.deployments.models import Desired, Instance, InstanceState
+from tursiops.deployments.rows import derived_state
+from tursiops.deployments.shown import all_shown
 from tursiops.fleet.models import Node
 from tursiops.fleet.selectors import node_rows
 from tursiops.jobs import selectors as jobs
@@ -22,10 +24,11 @@ from tursiops.jobs.models import Job, JobState
 from tursiops.jobs.serializers import JobSerializer
 from tursiops.registry.models import Version, VersionState
 from tursiops.usage.models import UsageRecord
-from tursiops.usage.selectors import FAILED
+from tursiops.usage.selectors import outcomes
 
 WINDOW = timedelta(hours=1)
 RECENT_JOBS = 5
+FAILED_JOBS = 5
 SAMPLE = 5000  # newest requests that percentiles are taken from
 _FINE = {DeploymentState.READY, DeploymentState.STOPPED}
 
@@ -58,16 +61,8 @@ def overview(*, user: User, team: Team) -> dict[str, Any]:
 
 def _serving(user: User, team: Team) -> dict[str, Any]:
     rows = list(deployments.deployments().restrict(user, Action.VIEW, team))
-    states = [
-        (
-            row,
-            derive(
-                desired=row.desired, replicas=row.replicas, current_id=row.current_id, instances=row.instances.all()
-            ),
-        )
-        for row in rows
-    ]
-    wanted = [item for row in rows for item in row.instances.all() if item.desired == Desired.RUNNING]
+    states = [(row, derived_state(row)) for row in rows]
+    wanted = [item for row in rows for item in all_shown(row.instances.all()) if item.desired == Desired.RUNNING]
     return {
         "deployments": {
             "total": len(rows),
@@ -83,12 +78,17 @@ def _serving(user: User, team: Team) -> dict[str, Any]:
 
 
 def _jobs(user: User, team: Team, now: datetime) -> dict[str, Any]:
+    failed = Q(state=JobState.ERRORED, finished_at__gte=now - timedelta(days=1))
     counts = Job.objects.restrict(user, Action.VIEW, team).aggregate(
         running=Count("pk", filter=Q(state__in=[JobState.RUNNING, JobState.CANCELLING])),
-        failed_24h=Count("pk", filter=Q(state=JobState.ERRORED, finished_at__gte=now - timedelta(days=1))),
+        failed_24h=Count("pk", filter=failed),
     )
-    recent = jobs.jobs().restrict(user, Action.VIEW, team)[:RECENT_JOBS]
-    return {**counts, "recent": JobSerializer(recent, many=True).data}
+    rows = jobs.jobs().restrict(user, Action.VIEW, team)
+    return {
+        **counts,
+        "recent": JobSerializer(rows[:RECENT_JOBS], many=True).data,
+        "failed": JobSerializer(rows.filter(failed).order_by("-finished_at")[:FAILED_JOBS], many=True).data,
+    }
 
 
 def _traffic(user: User, team: Team, now: datetime) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _traffic(user: User, team: Team, now: datetime) -> dict[str, Any]:
     records: Any = UsageRecord.objects.restrict(user, Action.VIEW, team).filter(started_at__gte=since)
     totals = records.order_by().aggregate(
         requests=Count("pk"),
-        errors=Count("pk", filter=FAILED),
+        **outcomes(),
         prompt_tokens=Sum("prompt_tokens", default=0),
         completion_tokens=Sum("completion_tokens", default=0),
     )

@@ -9,11 +9,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from tursiops.accounts.models import User
 from tursiops.core import home, plugins
 from tursiops.core.permissions import Action
+from tursiops.core.views import DeclaredView
 from tursiops.deployments.derive import DeploymentState
 from tursiops.fleet.serializers import NodeSerializer
 from tursiops.jobs.serializers import JobSerializer
@@ -47,6 +47,7 @@ class OverviewJobsSerializer(serializers.Serializer[Any]):
     running = serializers.IntegerField()
     failed_24h = serializers.IntegerField()
     recent = JobSerializer(many=True)
+    failed = JobSerializer(many=True, help_text="The newest of those that failed in 24 h, 5 at most")
 
 
 class PercentilesSerializer(serializers.Serializer[Any]):
@@ -63,7 +64,11 @@ class TrafficPointSerializer(serializers.Serializer[Any]):
 class TrafficSerializer(serializers.Serializer[Any]):
     window_s = serializers.IntegerField()
     requests = serializers.IntegerField()
-    errors = serializers.IntegerField()  # type: ignore[assignment] # the contract's name; read only
+    errors = serializers.IntegerField(  # type: ignore[assignment] # the contract's name; read only
+        help_text="rejected + failed; clients that left are neither"
+    )
+    rejected = serializers.IntegerField(help_text="The client's mistake: status 4xx")
+    failed = serializers.IntegerField(help_text="The service's fault: status 5xx, and streams that broke off")
     prompt_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
     tokens_per_s = serializers.FloatField(help_text="Completion tokens over the window")
@@ -92,7 +97,7 @@ class PluginSerializer(serializers.Serializer[Any]):
     traceback = serializers.CharField()
 
 
-class ChecklistView(APIView):
+class ChecklistView(DeclaredView):
     @extend_schema(operation_id="checklist_get", responses=ChecklistStepSerializer(many=True))
     def get(self, request: Request) -> Response:
         assert isinstance(request.user, User)
@@ -100,7 +105,7 @@ class ChecklistView(APIView):
         return Response(ChecklistStepSerializer(home.checklist(user=request.user, team=team), many=True).data)
 
 
-class OverviewView(APIView):
+class OverviewView(DeclaredView):
     @extend_schema(operation_id="overview_get", responses=OverviewSerializer)
     def get(self, request: Request) -> Response:
         assert isinstance(request.user, User)
@@ -108,7 +113,7 @@ class OverviewView(APIView):
         return Response(OverviewSerializer(home.overview(user=request.user, team=team)).data)
 
 
-class PluginsView(APIView):
+class PluginsView(DeclaredView):
     required_action = Action.ADMIN  # tracebacks show paths
 
     @extend_schema(operation_id="plugins_list", responses=PluginSerializer(many=True))

@@ -15,9 +15,9 @@ _NAMED = 20  # unknown names that one answer tells
 _SHOWN = 100  # characters of each
 
 
+# Base of every serializer that reads: bodies and query strings, nested ones too. Unknown fields are refused.
+# A comment, for a docstring would be inherited into the API's reference.
 class Input(serializers.Serializer[Any]):
-    """Base of every serializer that reads: bodies and query strings, nested ones too. Unknown fields are refused."""
-
     def to_internal_value(self, data: Any) -> Any:
         """Raises ValidationError with unknown and wrong fields together, so that one answer tells all."""
         if not isinstance(data, Mapping):

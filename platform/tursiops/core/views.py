@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
+# Base of every view. `inputs` and `queries` say what an action (of plain views: a method in lower case) reads from
+# body and query string; what is not declared is refused before the action runs.
+# A comment, for a docstring would be inherited into the API's reference.
 class DeclaredView(APIView):
-    """Base of every view. `inputs` and `queries` say what an action (of plain views: a method in lower case) reads
-    from body and query string; what is not declared is refused before the action runs.
-    """
-
     inputs: Mapping[str, type[Input]] = {}
     queries: Mapping[str, type[Input]] = {}
     filterset_fields: list[str] = []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engines.api import Fit
+from engines.api import Fit, size_text
 
 FitOf = Callable[[str, int], Fit]
 """(device "cpu" | "cuda", bytes available to one instance) → need of the instance."""
@@ -138,7 +138,8 @@ def _fit(requirement: Requirement, node: NodeRoom) -> Choice | Rejection:
         need = requirement.fit("cpu", node.memory_free)
         if need.fits and need.total <= node.memory_free:
             return Choice(node.name, "cpu", (), need, _why(node, need.total, node.memory_free))
-        text = f"Memory: {size(node.memory_free)} free of {size(node.memory_total)}, needs {size(need.total)}."
+        free, total = size_text(node.memory_free), size_text(node.memory_total)
+        text = f"Memory: {free} free of {total}, needs {size_text(need.total)}."
         return Rejection(node.name, "memory", _with_engine_reason(text, need), need)
     return _fit_gpus(requirement, node)
 
@@ -154,11 +155,11 @@ def _fit_gpus(requirement: Requirement, node: NodeRoom) -> Choice | Rejection:
         indices = tuple(gpu.index for gpu in chosen)
         return Choice(node.name, "cuda", indices, need, f"{_gpu_list(indices)}, {_why(node, share, room)}")
     tight = [
-        f"GPU {gpu.index} has {size(gpu.memory_free)} free of {size(gpu.memory_total)}"
+        f"GPU {gpu.index} has {size_text(gpu.memory_free)} free of {size_text(gpu.memory_total)}"
         for gpu in chosen
         if gpu.memory_free < share
-    ] or [f"{_gpu_list(gpu.index for gpu in chosen)}: {size(room)} free"]
-    text = f"{'; '.join(tight)}; its share is {size(share)}."
+    ] or [f"{_gpu_list(gpu.index for gpu in chosen)}: {size_text(room)} free"]
+    text = f"{'; '.join(tight)}; its share is {size_text(share)}."
     return Rejection(node.name, "memory", _with_engine_reason(text, need), need)
 
 
@@ -168,7 +169,7 @@ def _score(node: NodeRoom, choice: Choice) -> tuple[Any, ...]:
 
 
 def _why(node: NodeRoom, need: int, room: int) -> str:
-    parts = [f"{size(need)} of {size(room)} free"]
+    parts = [f"{size_text(need)} of {size_text(room)} free"]
     if node.has_files:
         parts.append("the files are there")
     if node.replicas_here:
@@ -201,8 +202,3 @@ def _index(gpu: GpuRoom) -> int:
 def _gpu_list(indices: Iterable[int]) -> str:
     listed = list(indices)
     return f"GPU{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
-
-
-def size(count: int) -> str:
-    """Bytes as people read them, in GB and MB of 1,000."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

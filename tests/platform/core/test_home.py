@@ -41,7 +41,7 @@ def test_overview_of_an_empty_team(api, viewer):
     body = api(viewer).get("/api/v1/overview").json()
     assert body["deployments"] == {"total": 0, "ready": 0, "problems": []}
     assert body["instances"] == {"ready": 0, "total": 0}
-    assert body["jobs"] == {"running": 0, "failed_24h": 0, "recent": []}
+    assert body["jobs"] == {"running": 0, "failed_24h": 0, "recent": [], "failed": []}
     assert body["traffic"]["ttft_ms"] == {"p50": None, "p95": None}
     assert len(body["traffic"]["series"]) in (61, 62)
 
@@ -53,7 +53,7 @@ def test_overview_counts_what_is_there(api, team, other_team, viewer):
     factories.make_instance(broken, state=InstanceState.FAILED, reason="out of memory")
     factories.make_instance(factories.make_deployment(other_team), state=InstanceState.READY)
     factories.make_job(team, state=JobState.RUNNING)
-    factories.make_job(team, state=JobState.ERRORED, finished_at=timezone.now())
+    failed = factories.make_job(team, state=JobState.ERRORED, finished_at=timezone.now())
     factories.make_job(team, state=JobState.ERRORED, finished_at=timezone.now() - timedelta(days=2))
     factories.make_job(other_team, state=JobState.RUNNING)
     node = factories.make_node()
@@ -64,6 +64,7 @@ def test_overview_counts_what_is_there(api, team, other_team, viewer):
     assert "out of memory" in problem["reason"]
     assert body["instances"] == {"ready": 1, "total": 2}
     assert (body["jobs"]["running"], body["jobs"]["failed_24h"], len(body["jobs"]["recent"])) == (1, 1, 3)
+    assert [row["id"] for row in body["jobs"]["failed"]] == [str(failed.pk)]
     assert [row["name"] for row in body["nodes"]] == [node.name]
 
 

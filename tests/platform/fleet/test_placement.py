@@ -9,7 +9,7 @@ from tursiops.fleet.placement import GpuRoom, NodeRoom, Requirement, place
 
 from engines.api import Fit
 
-GB = 1_000_000_000
+GIB = 2**30
 
 
 def needs(total: int):
@@ -29,20 +29,20 @@ def needs(total: int):
 
 
 def gpu(index: int, free: float, total: float = 24) -> GpuRoom:
-    return GpuRoom(index, "L20", int(total * GB), int(free * GB))
+    return GpuRoom(index, "L20", int(total * GIB), int(free * GIB))
 
 
 def node(name: str, *, free: float = 24, gpus=(), state: str = "ready", reason: str = "", **fields) -> NodeRoom:
-    return NodeRoom(name, state, reason, 32 * GB, int(free * GB), tuple(gpus), **fields)
+    return NodeRoom(name, state, reason, 32 * GIB, int(free * GIB), tuple(gpus), **fields)
 
 
 def test_case_1_share_on_a_gpu_is_never_more_than_its_free_memory():
     partly_used = node("a", gpus=[gpu(0, free=20), gpu(1, free=24)])
-    outcome = place(Requirement(needs(43 * GB), "cuda", gpus=2), [partly_used])
+    outcome = place(Requirement(needs(43 * GIB), "cuda", gpus=2), [partly_used])
     assert outcome.chosen is None
-    assert "GPU 0 has 20.0 GB free of 24.0 GB" in outcome.reason
-    assert "its share is 21.5 GB" in outcome.reason
-    outcome = place(Requirement(needs(40 * GB), "cuda", gpus=2), [partly_used])
+    assert "GPU 0 has 20.00 GiB free of 24.00 GiB" in outcome.reason
+    assert "its share is 21.50 GiB" in outcome.reason
+    outcome = place(Requirement(needs(40 * GIB), "cuda", gpus=2), [partly_used])
     assert outcome.chosen is not None
     assert outcome.chosen.gpu_indices == (0, 1)
 
@@ -54,7 +54,7 @@ def test_case_1_share_on_a_gpu_is_never_more_than_its_free_memory():
 )
 def test_case_1_holds_for_any_free_memory(free, need, gpus):
     host = node("a", gpus=[gpu(index, each) for index, each in enumerate(free)])
-    chosen = place(Requirement(needs(need * GB), "cuda", gpus=gpus), [host]).chosen
+    chosen = place(Requirement(needs(need * GIB), "cuda", gpus=gpus), [host]).chosen
     possible = len(free) >= gpus and sorted(free, reverse=True)[gpus - 1] * gpus >= need
     assert (chosen is not None) == possible
     if chosen is not None:
@@ -68,7 +68,7 @@ def test_case_5_says_which_filter_removed_whom():
         node("b", state="lost", reason="No heartbeat for 90 s."),
         node("c", gpus=[]),
     ]
-    outcome = place(Requirement(needs(GB), "cuda"), nodes)
+    outcome = place(Requirement(needs(GIB), "cuda"), nodes)
     assert outcome.chosen is None
     assert {item.node: item.filter for item in outcome.rejected} == {"a": "state", "b": "state", "c": "device"}
     assert "a: It is cordoned: An admin closed it." in outcome.reason
@@ -77,16 +77,16 @@ def test_case_5_says_which_filter_removed_whom():
 
 
 def test_case_5_no_node_at_all_says_what_to_start():
-    assert "manage.py node" in place(Requirement(needs(GB)), []).reason
+    assert "manage.py node" in place(Requirement(needs(GIB)), []).reason
 
 
 def test_case_5_unknown_pin_names_the_known_nodes():
-    outcome = place(Requirement(needs(GB), node_name="z"), [node("a"), node("b")])
+    outcome = place(Requirement(needs(GIB), node_name="z"), [node("a"), node("b")])
     assert outcome.reason == "The deployment is pinned to node z, which is unknown. Known: a, b."
 
 
 def test_case_5_a_pin_hides_the_reasons_of_other_nodes():
-    outcome = place(Requirement(needs(99 * GB), node_name="a"), [node("a"), node("b", free=200)])
+    outcome = place(Requirement(needs(99 * GIB), node_name="a"), [node("a"), node("b", free=200)])
     assert outcome.chosen is None
     assert "a: Memory" in outcome.reason
     assert "b:" not in outcome.reason
@@ -94,7 +94,7 @@ def test_case_5_a_pin_hides_the_reasons_of_other_nodes():
 
 def test_case_6_chosen_gpu_that_is_offline_is_named_and_nothing_else_is_taken():
     host = node("a", gpus=[gpu(0, 24), gpu(1, 24)])
-    outcome = place(Requirement(needs(GB), "auto", gpu_indices=(3,)), [host, node("b", free=100)])
+    outcome = place(Requirement(needs(GIB), "auto", gpu_indices=(3,)), [host, node("b", free=100)])
     assert outcome.chosen is None
     assert "GPU 3" in outcome.reason
     assert "offline or absent" in outcome.reason
@@ -102,21 +102,21 @@ def test_case_6_chosen_gpu_that_is_offline_is_named_and_nothing_else_is_taken():
 
 def test_case_6_chosen_gpu_that_is_too_small_is_named_and_no_other_gpu_is_taken():
     host = node("a", gpus=[gpu(0, 2), gpu(1, 24)])
-    outcome = place(Requirement(needs(5 * GB), "cuda", gpu_indices=(0,)), [host])
+    outcome = place(Requirement(needs(5 * GIB), "cuda", gpu_indices=(0,)), [host])
     assert outcome.chosen is None
-    assert "GPU 0 has 2.0 GB free of 24.0 GB" in outcome.reason
+    assert "GPU 0 has 2.00 GiB free of 24.00 GiB" in outcome.reason
     assert "GPU 1" not in outcome.reason
 
 
 def test_case_6_auto_never_falls_back_to_the_processor_of_a_gpu_node():
-    outcome = place(Requirement(needs(5 * GB)), [node("a", free=100, gpus=[gpu(0, 2)])])
+    outcome = place(Requirement(needs(5 * GIB)), [node("a", free=100, gpus=[gpu(0, 2)])])
     assert outcome.chosen is None
     assert outcome.short_of_memory
 
 
 def test_case_8_fourth_replica_gets_its_full_gpu_set_again():
     """4 → 2 → 4 with two GPUs per replica: rooms are rebuilt from what runs, so the freed GPUs are free."""
-    requirement = Requirement(needs(40 * GB), "cuda", gpus=2)
+    requirement = Requirement(needs(40 * GIB), "cuda", gpus=2)
     free = dict.fromkeys(range(8), 24.0)
     sets: list[tuple[int, ...]] = []
 
@@ -137,13 +137,13 @@ def test_case_8_fourth_replica_gets_its_full_gpu_set_again():
 
 
 def test_replicas_are_spread_over_equal_nodes():
-    chosen = place(Requirement(needs(GB)), [node("a", replicas_here=1), node("b")]).chosen
+    chosen = place(Requirement(needs(GIB)), [node("a", replicas_here=1), node("b")]).chosen
     assert chosen is not None
     assert chosen.node == "b"
 
 
 def test_the_loser_is_told_too():
-    outcome = place(Requirement(needs(GB)), [node("a", free=10), node("b", free=20)])
+    outcome = place(Requirement(needs(GIB)), [node("a", free=10), node("b", free=20)])
     assert outcome.as_dict()["rejected"][0]["node"] == "a"
     assert "b scored higher" in outcome.rejected[0].reason
 

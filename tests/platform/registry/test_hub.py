@@ -193,7 +193,7 @@ def test_slow_download_shows_bytes_and_can_be_cancelled(hub, team, store_dir, tm
     rerun(job)
     assert job.state == JobState.CANCELLED
     assert time.monotonic() - started < 11
-    assert "of 2.1 MB" in shown[0]
+    assert "of 2.0 MiB" in shown[0]
     assert Version.objects.get().state == VersionState.FAILED
 
 

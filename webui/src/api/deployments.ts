@@ -26,7 +26,8 @@ export function useDeployments() {
   return useQuery({
     queryKey: ['deployments', 'list'],
     queryFn: ({ signal }) => call<Page<Deployment>>('deployments', { query: { page_size: 500 }, signal }),
-    refetchInterval: usePace(),
+    // While no controller leads, no event tells that a node has fallen silent.
+    refetchInterval: usePace(10_000),
   })
 }
 

@@ -1191,6 +1191,8 @@ export interface components {
             running: number;
             failed_24h: number;
             recent: components["schemas"]["Job"][];
+            /** @description The newest of those that failed in 24 h, 5 at most */
+            failed: components["schemas"]["Job"][];
         };
         PaginatedApiKeyList: {
             /** @example 123 */
@@ -1451,7 +1453,12 @@ export interface components {
         Traffic: {
             window_s: number;
             requests: number;
+            /** @description rejected + failed; clients that left are neither */
             errors: number;
+            /** @description The client's mistake: status 4xx */
+            rejected: number;
+            /** @description The service's fault: status 5xx, and streams that broke off */
+            failed: number;
             prompt_tokens: number;
             completion_tokens: number;
             /**
@@ -1498,8 +1505,12 @@ export interface components {
         };
         UsageRow: {
             requests: number;
-            /** @description Status 400 and above; clients that left are not errors */
+            /** @description rejected + failed; clients that left are neither */
             errors: number;
+            /** @description The client's mistake: status 4xx */
+            rejected: number;
+            /** @description The service's fault: status 5xx, and streams that broke off */
+            failed: number;
             prompt_tokens: number;
             /** @description Part of prompt_tokens that the prefix cache held */
             cached_tokens: number;
@@ -1510,8 +1521,12 @@ export interface components {
         };
         UsageTotals: {
             requests: number;
-            /** @description Status 400 and above; clients that left are not errors */
+            /** @description rejected + failed; clients that left are neither */
             errors: number;
+            /** @description The client's mistake: status 4xx */
+            rejected: number;
+            /** @description The service's fault: status 5xx, and streams that broke off */
+            failed: number;
             prompt_tokens: number;
             /** @description Part of prompt_tokens that the prefix cache held */
             cached_tokens: number;

@@ -7,9 +7,10 @@ const MONOSPACE = "ui-monospace, SFMono-Regular, 'SF Mono', Menlo, Consolas, 'De
 
 // Words of a state must be readable on the tint behind them, and hints on the page (WCAG AA: 4.5 to 1).
 const LIGHT = {
+  colorInfo: '#0958d9',
   colorSuccess: '#237804',
   colorSuccessBg: '#eaf6e5',
-  colorWarning: '#ad6800',
+  colorWarning: '#8f5600',
   colorWarningBg: '#fff6df',
   colorError: '#cf1322',
   colorErrorBg: '#fff1f0',
@@ -45,7 +46,7 @@ export function themeConfig(dark: boolean): ThemeConfig {
       Menu: dark ? { itemSelectedColor: '#8ad8ea' } : { itemSelectedBg: '#e0f2f6' },
       Button: dark ? { primaryColor: '#04161b', dangerColor: '#1c0505' } : {},
       Segmented: { trackBg: dark ? '#1d2a32' : '#e3eaed', ...(dark ? { itemSelectedBg: '#34464f' } : {}) },
-      Table: { cellPaddingBlock: 10 },
+      Table: { cellPaddingBlock: 10, cellPaddingInline: 14 },
     },
   }
 }

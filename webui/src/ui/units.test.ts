@@ -7,6 +7,7 @@ describe('units', () => {
     expect(formatBytes(1023)).toBe('1023 B')
     expect(formatBytes(1024)).toBe('1.0 KiB')
     expect(formatBytes(102_629_376)).toBe('97.9 MiB')
+    expect(formatBytes(1_610_612_736)).toBe('1.50 GiB')
     expect(formatBytes(150 * 1024 ** 3)).toBe('150 GiB')
   })
 

@@ -1,4 +1,5 @@
-// Numbers with their units. Sizes are in powers of 1024 and say so.
+// Numbers with their units. Sizes are in powers of 1024 and say so, as the platform's own sentences do
+// (`size_text` in engines/api.py).
 
 const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
 
@@ -10,7 +11,7 @@ export function formatBytes(bytes: number): string {
     value /= 1024
     unit += 1
   }
-  const digits = unit === 0 || value >= 100 ? 0 : 1
+  const digits = unit === 0 || value >= 100 ? 0 : unit >= 3 ? 2 : 1
   return `${value.toFixed(digits)} ${SIZES[unit]}`
 }
 

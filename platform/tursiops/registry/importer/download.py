@@ -12,10 +12,10 @@ import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engines.protocol import ChildError
+from engines.api import ChildError, size_text
 from tursiops.core.filestore import CHUNK, FileStore, Stored
 from tursiops.registry.importer.http import NETWORK_ERRORS, Client
-from tursiops.registry.importer.progress import Progress, mb
+from tursiops.registry.importer.progress import Progress
 
 if TYPE_CHECKING:
     from tursiops.registry.importer.hub import RemoteFile
@@ -57,7 +57,7 @@ def download(
         if tries >= TRIES:
             raise ChildError(
                 "interrupted",
-                f"{file.name} broke off at {mb(now)} of {mb(file.size)} MB: {cause}",
+                f"{file.name} broke off at {size_text(now)} of {size_text(file.size)}: {cause}",
                 "Retry: it goes on from there.",
             ) from cause
         progress.log(f"{file.name}: broke off at {now:,} bytes ({cause}); going on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from engines.protocol import Channel
+from engines.api import Channel, size_text
 
 EVERY_S = 0.3
 WINDOW_S = 5.0
@@ -44,12 +44,10 @@ class Progress:
         while self._seen[0][0] < now - WINDOW_S and len(self._seen) > 2:
             self._seen.popleft()
         share = position / self.total if self.total else 0.0
-        self._channel.progress(min(share, 1.0), f"{self._name}: {mb(position)} of {mb(self.total)} MB{self._speed()}")
+        self._channel.progress(
+            min(share, 1.0), f"{self._name}: {size_text(position)} of {size_text(self.total)}{self._speed()}"
+        )
 
     def _speed(self) -> str:
         (t0, b0), (t1, b1) = self._seen[0], self._seen[-1]
-        return f", {(b1 - b0) / (t1 - t0) / 1e6:.1f} MB/s" if t1 > t0 and b1 > b0 else ""
-
-
-def mb(size: int) -> str:
-    return f"{size / 1e6:,.1f}"
+        return f", {size_text(int((b1 - b0) / (t1 - t0)))}/s" if t1 > t0 and b1 > b0 else ""

@@ -12,6 +12,7 @@ export const models = {
   format: 'Format',
   license: 'Licence',
   parameters: 'Parameters',
+  parameterCount: (count: string) => `${count} parameters`,
   context: 'Context',
   dtype: 'Stored as',
   source: 'Source',
@@ -27,7 +28,7 @@ export const models = {
     hub: 'Hub',
     path: 'Local path',
     demoText:
-      'SmolLM2-135M-Instruct, 98 MB, Apache-2.0. It comes from a Python package, so no hub is needed.',
+      'SmolLM2-135M-Instruct, 94 MiB, Apache-2.0. It comes from a Python package, so no hub is needed.',
     hubRef: 'Model id on the hub',
     hubHint: 'For example Qwen/Qwen2.5-0.5B-Instruct. The hub is the one in HF_ENDPOINT.',
     hubBad: 'A hub id looks like owner/name.',

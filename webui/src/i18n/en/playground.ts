@@ -7,6 +7,7 @@ export const playground = {
   addLane: 'Compare with another',
   removeLane: (model: string) => `Remove ${model} from the comparison`,
   lanesFull: 'Up to four can be compared.',
+  noneFree: 'No other deployment to compare with. Deploy a second one, for example with another data type.',
   prompt: 'Message',
   promptHint: 'Enter sends, Shift+Enter starts a new line',
   send: 'Send',

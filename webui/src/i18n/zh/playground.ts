@@ -8,6 +8,7 @@ export const playground: typeof en = {
   chooseModel: '选择部署',
   addLane: '添加对比',
   removeLane: (model) => `从对比中移除 ${model}`,
+  noneFree: '没有其他部署可以对比。请再部署一个，例如换一种数据类型。',
   lanesFull: '最多可以对比四个。',
   prompt: '消息',
   promptHint: 'Enter 发送，Shift+Enter 换行',

@@ -1,5 +1,5 @@
 import { ApiOutlined, PlusOutlined, SearchOutlined } from '@ant-design/icons'
-import { Button, Input, Select, Table } from 'antd'
+import { Button, Input, Select } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { useDeployments } from '@/api/deployments'
@@ -7,6 +7,7 @@ import { useModels } from '@/api/models'
 import { useMayChange } from '@/api/session'
 import type { Deployment, DeploymentState } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
@@ -84,7 +85,7 @@ function DeploymentTable({ deployments }: { deployments: Deployment[] }) {
       render: (_, one) => (
         <>
           <Status state={one.state} />
-          <div className="muted small cell-text">{one.reason}</div>
+          {one.reason && <div className="muted small cell-text">{one.reason}</div>}
         </>
       ),
     },
@@ -94,10 +95,16 @@ function DeploymentTable({ deployments }: { deployments: Deployment[] }) {
     },
     { title: t.deployments.model, render: (_, one) => one.revision?.version_label ?? '–' },
     {
-      title: t.deployments.dtype,
-      render: (_, one) => effectiveDtypes(one.instances).join(', ') || one.revision?.dtype || '–',
+      title: t.deployments.engine,
+      render: (_, one) => (
+        <>
+          {one.revision?.engine ?? '–'}
+          <div className="muted small">
+            {effectiveDtypes(one.instances).join(', ') || one.revision?.dtype}
+          </div>
+        </>
+      ),
     },
-    { title: t.deployments.engine, render: (_, one) => one.revision?.engine ?? '–' },
     { title: t.common.created, render: (_, one) => <Time at={one.created_at} /> },
     {
       title: t.common.actions,
@@ -134,14 +141,7 @@ function DeploymentTable({ deployments }: { deployments: Deployment[] }) {
         />
         <span className="muted">{t.common.total(shown.length)}</span>
       </div>
-      <Table
-        rowKey="id"
-        columns={columns}
-        dataSource={shown}
-        pagination={false}
-        scroll={{ x: 860 }}
-        locale={{ emptyText: t.deployments.noMatch }}
-      />
+      <DataTable columns={columns} dataSource={shown} locale={{ emptyText: t.deployments.noMatch }} />
     </>
   )
 }

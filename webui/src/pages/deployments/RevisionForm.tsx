@@ -82,7 +82,7 @@ export function RevisionForm(props: {
           }
         />
       </div>
-      <aside className="deploy-side">
+      <aside className="deploy-side" aria-label={t.deployments.estimate.title}>
         <EstimatePanel input={estimated} />
         {effect && <Alert type="info" showIcon title={effect} />}
         <Button type="primary" size="large" htmlType="submit" block loading={props.pending}>

@@ -1,10 +1,11 @@
 import { ScheduleOutlined } from '@ant-design/icons'
-import { Select, Table } from 'antd'
+import { Select } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { JOBS_PER_PAGE, useJobs } from '@/api/operations'
 import type { Job, JobState, Page as PageOf } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
 import { JobProgress } from '@/ui/JobProgress'
 import { Loaded, Page } from '@/ui/Page'
@@ -99,22 +100,20 @@ function JobTable({
       render: (_, job) => (
         <>
           <Status state={job.state} />
-          <div className="muted small cell-text">{job.reason}</div>
+          {job.reason && <div className="muted small cell-text">{job.reason}</div>}
+          <JobProgress job={job} />
         </>
       ),
     },
-    { title: t.jobs.progress, width: 220, render: (_, job) => <JobProgress job={job} /> },
     { title: t.jobs.node, render: (_, job) => job.node_name || '–' },
     { title: t.common.created, render: (_, job) => <Time at={job.created_at} /> },
     { title: t.jobs.took, render: (_, job) => tookText(job) },
     { title: t.common.actions, render: (_, job) => <JobActions job={job} /> },
   ]
   return (
-    <Table
-      rowKey="id"
+    <DataTable
       columns={columns}
       dataSource={jobs.results}
-      scroll={{ x: 860 }}
       locale={{ emptyText: t.jobs.noMatch }}
       pagination={{
         current: page,

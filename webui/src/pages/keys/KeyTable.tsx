@@ -1,4 +1,4 @@
-import { Button, Table, Tag } from 'antd'
+import { Button, Tag } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { useState } from 'react'
 import { useRevokeKey } from '@/api/operations'
@@ -6,6 +6,7 @@ import { useMayChange } from '@/api/session'
 import type { ApiKey } from '@/api/types'
 import { type Dictionary, useLocale, useText } from '@/i18n'
 import { ConfirmByName } from '@/ui/ConfirmByName'
+import { DataTable } from '@/ui/DataTable'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
 import { formatCount } from '@/ui/units'
@@ -23,6 +24,10 @@ function limitTexts(key: ApiKey, t: Dictionary, locale: string): string[] {
   if (key.tokens_per_minute !== null) texts.push(t.keys.tpmShort(formatCount(key.tokens_per_minute, locale)))
   if (key.max_parallel !== null) texts.push(t.keys.parallelShort(formatCount(key.max_parallel, locale)))
   return texts
+}
+
+function listed(texts: string[]) {
+  return texts.length > 0 && texts.map((text) => <div key={text}>{text}</div>)
 }
 
 export function KeyTable({ keys }: { keys: ApiKey[] }) {
@@ -56,7 +61,7 @@ export function KeyTable({ keys }: { keys: ApiKey[] }) {
     {
       title: t.keys.limits,
       render: (_, key) =>
-        limitTexts(key, t, locale).join(' · ') || <span className="muted">{t.keys.noLimits}</span>,
+        listed(limitTexts(key, t, locale)) || <span className="muted">{t.keys.noLimits}</span>,
     },
     { title: t.keys.expires, render: (_, key) => <Time at={key.expires_at} absent={t.keys.expiresNever} /> },
     { title: t.keys.lastUsed, render: (_, key) => <Time at={key.last_used_at} absent={t.keys.neverUsed} /> },
@@ -85,7 +90,7 @@ export function KeyTable({ keys }: { keys: ApiKey[] }) {
   }
   return (
     <>
-      <Table rowKey="id" columns={columns} dataSource={keys} pagination={false} scroll={{ x: 860 }} />
+      <DataTable columns={columns} dataSource={keys} />
       <ConfirmByName
         open={revoking !== null}
         title={t.keys.revokeTitle(revoking?.name ?? '')}

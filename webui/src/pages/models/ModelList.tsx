@@ -1,11 +1,12 @@
 import { DeploymentUnitOutlined, PlusOutlined, SearchOutlined } from '@ant-design/icons'
-import { Button, Input, Space, Table, Tag } from 'antd'
+import { Button, Input, Space, Tag } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { useModels } from '@/api/models'
 import { useMayChange } from '@/api/session'
 import type { Model } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
@@ -83,18 +84,29 @@ function ModelTable({ models }: { models: Model[] }) {
           </Space>
         ),
     },
-    { title: t.models.architecture, render: (_, { latest }) => latest?.architecture || '–' },
     {
-      title: t.models.parameters,
-      render: (_, { latest }) => (latest?.shape.parameters ? formatParameters(latest.shape.parameters) : '–'),
-    },
-    {
-      title: t.models.format,
-      render: (_, { latest }) => [latest?.format, latest?.quantization].filter(Boolean).join(' · ') || '–',
+      title: t.models.architecture,
+      render: (_, { latest }) => (
+        <>
+          {latest?.architecture || '–'}
+          {latest?.shape.parameters ? (
+            <div className="muted small">
+              {t.models.parameterCount(formatParameters(latest.shape.parameters))}
+            </div>
+          ) : null}
+        </>
+      ),
     },
     {
       title: t.common.size,
-      render: (_, { latest }) => (latest?.size_bytes ? formatBytes(latest.size_bytes) : '–'),
+      render: (_, { latest }) => (
+        <>
+          {latest?.size_bytes ? formatBytes(latest.size_bytes) : '–'}
+          <div className="muted small">
+            {[latest?.format, latest?.quantization].filter(Boolean).join(' · ')}
+          </div>
+        </>
+      ),
     },
     {
       title: t.models.license,
@@ -121,14 +133,7 @@ function ModelTable({ models }: { models: Model[] }) {
         />
         <span className="muted">{t.common.total(shown.length)}</span>
       </div>
-      <Table
-        rowKey="id"
-        columns={columns}
-        dataSource={shown}
-        pagination={false}
-        scroll={{ x: 860 }}
-        locale={{ emptyText: t.models.noMatch }}
-      />
+      <DataTable columns={columns} dataSource={shown} locale={{ emptyText: t.models.noMatch }} />
     </>
   )
 }

@@ -1,5 +1,5 @@
 import { DeleteOutlined, RocketOutlined } from '@ant-design/icons'
-import { Button, Collapse, Table, Tooltip } from 'antd'
+import { Button, Collapse, Tooltip } from 'antd'
 import { useState } from 'react'
 import { Link } from 'react-router'
 import { useDeleteVersion, useVersion } from '@/api/models'
@@ -8,6 +8,7 @@ import type { ModelDetail, Version } from '@/api/types'
 import { useText } from '@/i18n'
 import { ConfirmByName } from '@/ui/ConfirmByName'
 import { CodeBlock, Digest } from '@/ui/Copy'
+import { DataTable } from '@/ui/DataTable'
 import { formatBytes } from '@/ui/units'
 import { AliasEditor } from './AliasEditor'
 import { ImportProgress } from './ImportProgress'
@@ -74,10 +75,9 @@ function Files({ version }: { version: Version }) {
   const t = useText()
   if (version.files.length === 0) return null
   return (
-    <Table
+    <DataTable
       size="small"
       rowKey="name"
-      pagination={false}
       dataSource={version.files}
       columns={[
         { title: t.models.detail.file, dataIndex: 'name' },

@@ -1,7 +1,8 @@
-import { Table, Tag } from 'antd'
+import { Tag } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { ModelDetail, Version } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
 import { formatBytes } from '@/ui/units'
@@ -42,12 +43,10 @@ export function VersionsTab({ model }: { model: ModelDetail }) {
     { title: t.common.created, render: (_, version) => <Time at={version.created_at} /> },
   ]
   return (
-    <Table
+    <DataTable
       rowKey={(version) => String(version.number)}
       columns={columns}
       dataSource={model.versions}
-      pagination={false}
-      scroll={{ x: 860 }}
       expandable={{
         expandedRowKeys: [open],
         onExpand: (expanded, version) => setOpen(expanded ? String(version.number) : 'none'),

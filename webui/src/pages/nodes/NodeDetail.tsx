@@ -1,9 +1,10 @@
-import { Alert, Card, Descriptions, Table } from 'antd'
+import { Alert, Card, Descriptions } from 'antd'
 import { Link, useParams } from 'react-router'
 import { useDeployments } from '@/api/deployments'
 import { useNode } from '@/api/operations'
 import type { Node } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
 import { formatBytes } from '@/ui/units'
@@ -73,10 +74,8 @@ function Instances({ node }: { node: Node }) {
   const find = (deployment: string) =>
     deployments.data?.results.find((one) => one.id === deployment || one.name === deployment)
   return (
-    <Table
+    <DataTable
       size="small"
-      rowKey="id"
-      pagination={false}
       dataSource={node.instances}
       locale={{ emptyText: t.nodes.noInstances }}
       columns={[

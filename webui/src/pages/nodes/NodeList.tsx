@@ -1,11 +1,11 @@
 import { ClusterOutlined } from '@ant-design/icons'
-import { Table } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { useNodes } from '@/api/operations'
 import type { Node } from '@/api/types'
 import { useText } from '@/i18n'
 import { CodeBlock } from '@/ui/Copy'
+import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
@@ -61,11 +61,13 @@ function NodeTable({ nodes }: { nodes: Node[] }) {
       render: (_, node) => (
         <>
           <Status state={node.state} />
-          <div className="muted small cell-text">{node.reason}</div>
+          {node.reason && <div className="muted small cell-text">{node.reason}</div>}
+          <div className="muted small">
+            {t.nodes.heartbeat} <HeartbeatAge node={node} />
+          </div>
         </>
       ),
     },
-    { title: t.nodes.heartbeat, render: (_, node) => <HeartbeatAge node={node} /> },
     { title: t.nodes.cpus, dataIndex: 'cpu_count', align: 'right' },
     {
       title: `${t.nodes.memory} · ${t.nodes.gpus}`,
@@ -83,5 +85,5 @@ function NodeTable({ nodes }: { nodes: Node[] }) {
     { title: t.nodes.instances, align: 'right', render: (_, node) => node.instances.length },
     { title: t.common.actions, render: (_, node) => <NodeActions node={node} /> },
   ]
-  return <Table rowKey="id" columns={columns} dataSource={nodes} pagination={false} scroll={{ x: 860 }} />
+  return <DataTable columns={columns} dataSource={nodes} />
 }

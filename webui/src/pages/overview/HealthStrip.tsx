@@ -32,7 +32,7 @@ export function HealthStrip({ data }: { data: Overview }) {
     },
     {
       name: t.overview.jobs,
-      to: '/jobs',
+      to: jobs.failed_24h > 0 ? '/jobs?state=errored' : '/jobs',
       value: jobs.failed_24h > 0 ? t.overview.failed24h(jobs.failed_24h) : t.overview.running(jobs.running),
       state: jobs.failed_24h > 0 ? 'errored' : jobs.running > 0 ? 'running' : 'ready',
     },

@@ -3,10 +3,10 @@ import { useOverview } from '@/api/operations'
 import type { Overview as OverviewData } from '@/api/types'
 import { useText } from '@/i18n'
 import { Loaded, Page } from '@/ui/Page'
+import { AttentionCard } from './AttentionCard'
 import { Checklist } from './Checklist'
 import { HealthStrip } from './HealthStrip'
 import { NodesCard } from './NodesCard'
-import { ProblemsCard } from './ProblemsCard'
 import { RecentJobsCard } from './RecentJobsCard'
 import { TrafficCard } from './TrafficCard'
 
@@ -31,7 +31,7 @@ function Content({ data }: { data: OverviewData }) {
       </Card>
       <div className="grid-2">
         <TrafficCard traffic={data.traffic} />
-        <ProblemsCard deployments={data.deployments} />
+        <AttentionCard data={data} />
         <NodesCard nodes={data.nodes} />
         <RecentJobsCard jobs={data.jobs.recent} />
       </div>

@@ -15,10 +15,15 @@ export function TrafficCard({ traffic }: { traffic: Overview['traffic'] }) {
       <div className="figures">
         <Figure name={t.overview.requests} value={formatCount(traffic.requests, locale)} hint={window} />
         <Figure
-          name={t.overview.errors}
-          value={formatCount(traffic.errors, locale)}
-          hint={window}
-          bad={traffic.errors > 0}
+          name={t.overview.failed}
+          value={formatCount(traffic.failed, locale)}
+          hint={`${t.overview.failedHint} (${window})`}
+          bad={traffic.failed > 0}
+        />
+        <Figure
+          name={t.overview.rejected}
+          value={formatCount(traffic.rejected, locale)}
+          hint={`${t.overview.rejectedHint} (${window})`}
         />
         <Figure
           name={t.overview.tokensPerS}

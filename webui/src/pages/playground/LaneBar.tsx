@@ -1,5 +1,6 @@
 import { CloseOutlined, PlusOutlined } from '@ant-design/icons'
 import { Button, Select, Tooltip } from 'antd'
+import { useId } from 'react'
 import type { Deployment } from '@/api/types'
 import { useText } from '@/i18n'
 import { Status } from '@/ui/Status'
@@ -16,6 +17,8 @@ export function LaneBar(props: {
   const { lanes, deployments, onLanes } = props
   const free = deployments.filter(({ name }) => !lanes.includes(name))
   const full = lanes.length >= MOST_LANES
+  const barred = full ? t.playground.lanesFull : free.length === 0 ? t.playground.noneFree : ''
+  const hint = useId()
   return (
     <div className="lane-bar">
       <div className="lanes" style={{ gridTemplateColumns: `repeat(${lanes.length}, minmax(0, 1fr))` }}>
@@ -41,14 +44,22 @@ export function LaneBar(props: {
           </div>
         ))}
       </div>
-      <Tooltip title={full ? t.playground.lanesFull : t.playground.addLane}>
+      {/* Barred, it keeps the focus: a disabled button could tell nobody why. */}
+      <Tooltip title={barred || t.playground.addLane} placement="bottomRight">
         <Button
+          className={barred ? 'barred' : undefined}
           icon={<PlusOutlined />}
           aria-label={t.playground.addLane}
-          disabled={full || free.length === 0}
-          onClick={() => free[0] && onLanes([...lanes, free[0].name])}
+          aria-disabled={barred !== ''}
+          aria-describedby={barred ? hint : undefined}
+          onClick={() => !barred && free[0] && onLanes([...lanes, free[0].name])}
         />
       </Tooltip>
+      {barred && (
+        <span id={hint} className="visually-hidden">
+          {barred}
+        </span>
+      )}
     </div>
   )
 }

@@ -1,28 +1,29 @@
-import { Table } from 'antd'
+import { Table, Tooltip } from 'antd'
 import type { Usage, UsageNumbers, UsageRow } from '@/api/types'
 import { useLocale, useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { formatCount } from '@/ui/units'
 
 export function UsageTable({ usage, groupName }: { usage: Usage; groupName: string }) {
   const t = useText()
   const locale = useLocale()
-  const columns: { key: keyof UsageNumbers; title: string }[] = [
+  const columns: { key: keyof UsageNumbers; title: string; hint?: string }[] = [
     { key: 'requests', title: t.usage.requests },
-    { key: 'errors', title: t.usage.errors },
+    { key: 'rejected', title: t.usage.rejected, hint: t.usage.rejectedHint },
+    { key: 'failed', title: t.usage.failed, hint: t.usage.failedHint },
     { key: 'prompt_tokens', title: t.usage.prompt },
     { key: 'cached_tokens', title: t.usage.cached },
     { key: 'completion_tokens', title: t.usage.completion },
   ]
   return (
-    <Table<UsageRow>
+    <DataTable<UsageRow>
       rowKey={(row) => row.group ?? ''}
       dataSource={usage.rows}
-      pagination={false}
-      scroll={{ x: 860 }}
       columns={[
         { title: groupName, render: (_, row) => row.label || t.usage.noLabel },
-        ...columns.map(({ key, title }) => ({
-          title,
+        ...columns.map(({ key, title, hint }) => ({
+          title: hint ? <Tooltip title={hint}>{title}</Tooltip> : title,
+          showSorterTooltip: !hint,
           align: 'right' as const,
           sorter: (a: UsageRow, b: UsageRow) => a[key] - b[key],
           render: (_: unknown, row: UsageRow) => formatCount(row[key], locale),

@@ -1,10 +1,11 @@
-import { Button, Popconfirm, Progress, Space, Table } from 'antd'
+import { Button, Popconfirm, Progress, Space } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { useSearchParams } from 'react-router'
 import { useRestartInstance } from '@/api/deployments'
 import { useMayChange } from '@/api/session'
 import type { Deployment, Instance } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
 import { percent } from '@/ui/units'
@@ -34,12 +35,9 @@ export function InstancesTab({ deployment }: { deployment: Deployment }) {
     { title: t.common.actions, render: (_, instance) => <InstanceActions instance={instance} /> },
   ]
   return (
-    <Table
-      rowKey="id"
+    <DataTable
       columns={columns}
       dataSource={deployment.instances}
-      pagination={false}
-      scroll={{ x: 860 }}
       locale={{ emptyText: t.deployments.detail.noInstances }}
       expandable={{ expandedRowRender: (instance) => <InstanceFacts instance={instance} /> }}
     />

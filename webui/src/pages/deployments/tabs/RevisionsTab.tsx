@@ -1,9 +1,10 @@
-import { Button, Popconfirm, Table, Tag } from 'antd'
+import { Button, Popconfirm, Tag } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { useDeploymentAction, useRevisions } from '@/api/deployments'
 import { useMayChange } from '@/api/session'
 import type { Deployment, Revision } from '@/api/types'
 import { useText } from '@/i18n'
+import { DataTable } from '@/ui/DataTable'
 import { Loaded } from '@/ui/Page'
 import { Time } from '@/ui/Time'
 import { useAct } from '@/ui/useAct'
@@ -52,7 +53,7 @@ function RevisionTable({ deployment, revisions }: { deployment: Deployment; revi
       render: (_, revision) => !revision.current && <Rollback deployment={deployment} revision={revision} />,
     },
   ]
-  return <Table rowKey="id" columns={columns} dataSource={revisions} pagination={false} scroll={{ x: 860 }} />
+  return <DataTable columns={columns} dataSource={revisions} />
 }
 
 function Changes({ revision, before }: { revision: Revision; before: Revision | undefined }) {
