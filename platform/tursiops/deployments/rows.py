@@ -6,6 +6,7 @@ from typing import Any
 
 from tursiops.deployments.derive import Derived, derive
 from tursiops.deployments.models import Deployment, Instance, Revision
+from tursiops.deployments.shown import all_shown, shown
 
 
 def deployment_row(deployment: Deployment) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def derived_state(deployment: Deployment, instances: list[Instance] | None = Non
         desired=deployment.desired,
         replicas=deployment.replicas,
         current_id=deployment.current_id,
-        instances=_instances(deployment) if instances is None else instances,
+        instances=all_shown(_instances(deployment) if instances is None else instances),
     )
 
 
@@ -60,12 +61,13 @@ def revision_row(revision: Revision, current_id: Any) -> dict[str, Any]:
 
 
 def instance_row(instance: Instance) -> dict[str, Any]:
+    seen = shown(instance)
     return {
         "id": str(instance.pk),
         "role": instance.role,
         "index": instance.index,
-        "state": instance.state,
-        "reason": instance.reason,
+        "state": seen.state,
+        "reason": seen.reason,
         "desired": instance.desired,
         "node": instance.node.name if instance.node else None,
         "epoch": instance.epoch,

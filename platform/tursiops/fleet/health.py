@@ -32,11 +32,17 @@ class NodeHealth:
     state: NodeState
     reason: str  # one sentence; empty where all is well
     age_s: float | None  # of the last heartbeat; None before the first
+    reached: bool = False  # its process is silent, but the controller has just reached its engines
 
     @property
     def alive(self) -> bool:
         """Its node process reports: it can start and stop engines."""
         return self.state not in (NodeState.SUSPECT, NodeState.LOST)
+
+    @property
+    def vouches(self) -> bool:
+        """One of the two signals says that what runs there does run."""
+        return self.alive or self.reached
 
 
 def age_s(moment: datetime | None, now: datetime) -> float | None:
@@ -51,7 +57,7 @@ def node_health(node: Node, now: datetime) -> NodeHealth:
         reached = age_s(node.reachable_at, now)
         if reached is not None and reached < SUSPECT_AFTER_S:
             text = f"No heartbeat for {age:.0f} s, but its engines answer: only the node process is down."
-            return NodeHealth(NodeState.SUSPECT, text, age)
+            return NodeHealth(NodeState.SUSPECT, text, age, reached=True)
         if age < LOST_AFTER_S:
             return NodeHealth(NodeState.SUSPECT, f"No heartbeat for {age:.0f} s; lost after {LOST_AFTER_S:.0f} s.", age)
         text = f"No heartbeat for {age:.0f} s and its engines do not answer. Check the host and its network."

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from tursiops.deployments.shown import shown
 from tursiops.fleet.health import node_health
 from tursiops.fleet.models import Gpu, Node
 
@@ -33,7 +34,11 @@ def node_row(node: Node, *, instances: Iterable[Any], now: datetime | None = Non
         "versions": node.versions,
         "gpus": [_gpu_row(gpu) for gpu in node.gpus.all()],
         "instances": [
-            {"id": str(instance.pk), "deployment": instance.deployment.name, "state": instance.state}
+            {
+                "id": str(instance.pk),
+                "deployment": instance.deployment.name,
+                "state": shown(instance, health).state,
+            }
             for instance in instances
         ],
     }
