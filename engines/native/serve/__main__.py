@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 from pathlib import Path
 
 from engines.api import RunDir
-from engines.native.serve.lifecycle import serve
+from engines.native.serve.core_process import CoreProcess
 
 
 def main() -> int:
@@ -22,6 +23,22 @@ def main() -> int:
     except (FileNotFoundError, ValueError) as error:
         print(f"spec.json in {arguments.run_dir} cannot be read: {error}", file=sys.stderr)
         return 2
+
+
+async def serve(run_dir: RunDir) -> int:
+    """The core first: it loads for seconds, and what the API process imports and loads takes none of them then."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    core = CoreProcess(run_dir.path)
+    try:
+        await core.start()
+        from engines.native.serve.lifecycle import Instance
+
+        return await Instance(run_dir, stop, core).serve()
+    finally:
+        core.kill()
+        await core.close()
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ class CoreProcess:
         return self._process.pid if self._process else 0
 
     async def start(self) -> None:
-        """It stays in our process group, but ignores signals to the group: we end it when we have drained."""
+        """Once. It stays in our process group, but ignores signals to the group: we end it when we have drained."""
+        if self._process is not None:
+            return
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

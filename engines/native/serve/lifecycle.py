@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import time
 
@@ -73,18 +72,17 @@ class StartError(Exception):
 
 
 class Instance:
-    def __init__(self, run_dir: RunDir, core_module: str = CORE_MODULE) -> None:
-        self._run_dir, self._core_module = run_dir, core_module
+    def __init__(
+        self, run_dir: RunDir, stop: asyncio.Event, core: CoreProcess | None = None, core_module: str = CORE_MODULE
+    ) -> None:
+        """`stop` ends it. `core`: one that loads already; its owner closes it, too, where it was never needed."""
+        self._run_dir, self._stop, self._core, self._core_module = run_dir, stop, core, core_module
         self.spec, self.local = run_dir.read_spec()
         self._state = StateFile(run_dir, self.spec, self.local)
-        self._stop = asyncio.Event()
         self._metrics = Metrics()
 
     async def serve(self) -> int:
-        """Until SIGTERM or a failure. Returns the exit status."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        """Until told to stop, or a failure. Returns the exit status."""
         self._state.write(Phase.LOADING, "starting")
         try:
             options, model, listener = await self._prepare()
@@ -157,7 +155,8 @@ class Instance:
             await runner.cleanup()
 
     def _make_core(self) -> CoreProcess:
-        return CoreProcess(self._run_dir.path, self._core_module)
+        first, self._core = self._core, None
+        return first or CoreProcess(self._run_dir.path, self._core_module)
 
     def _on_status(self, engine: Engine, status: Status) -> None:
         if engine.ready is not None:
@@ -176,7 +175,3 @@ class Instance:
             engine.fail_all(Finish.ABORT, f"the engine stopped; the request did not finish within {drain_s:.0f} s")
             await asyncio.sleep(0.2)  # their last events go out
         engine.stop()
-
-
-async def serve(run_dir: RunDir) -> int:
-    return await Instance(run_dir).serve()

@@ -40,6 +40,7 @@ class NodeAgent:
         self._drains: dict[str, tuple[int, float]] = {}  # instance → (epoch told to drain, monotonic time)
         self._alive: dict[str, tuple[int, float]] = {}  # instance → (pid, start time) as last seen
         self._probes = ThreadPoolExecutor(8, thread_name_prefix="probe")
+        self.loading = False  # at the last look, an engine was on its way to its first answer
 
     def tick(self) -> float:
         """One look at everything; seconds until the next is due."""
@@ -50,6 +51,7 @@ class NodeAgent:
         for observation in seen:
             self._handle(rows.get(observation.instance_id), observation)
         self.backend.limit_logs()
+        self.loading = any(row.state == InstanceState.STARTING for row in rows.values())
         return self._pause(list(rows.values()))
 
     @property

@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 
-from tursiops.bootstrap import up_parser
+from tursiops.bootstrap import keep_bytecode, up_parser
 from tursiops.progress import SetupError
 
 
@@ -36,6 +36,7 @@ def set_environment(options: argparse.Namespace) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch threads must not spin on a busy machine
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # threads of small services: less memory, no loss
     os.environ["PYTHONUNBUFFERED"] = "1"
+    keep_bytecode(os.environ)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""Child of the supervisor: the demo model is imported, deployed and ready. Speaks engines.protocol.
+"""The demo model is imported, deployed and ready.
 
 What people have made themselves is left alone: once the team has deployments of its own, nothing is added.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,36 +24,16 @@ KEY_NAME = "first start"
 NODE_LIMIT_S, IMPORT_LIMIT_S, READY_LIMIT_S, ANSWER_LIMIT_S = 60.0, 900.0, 300.0, 60.0
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    options = parser.parse_args(argv)
-    channel = Channel(sys.stdout)
-    import django
+def serve_demo(channel: Channel, device: str, began: datetime) -> dict[str, Any]:
+    """{} where there is nothing to show; else the deployment's name, and the secret of a key made just now.
 
-    django.setup()
-    from tursiops.core.errors import TursiopsError
-
-    try:
-        channel.report(serve_demo(channel, options.device))
-        return 0
-    except ChildError as error:
-        channel.error(error.code, error.message, error.hint)
-    except TursiopsError as error:
-        channel.error(error.code, str(error), error.hint)
-    return 1
-
-
-def serve_demo(channel: Channel, device: str) -> dict[str, Any]:
-    """{} where there is nothing to show; else the deployment's name, and the secret of a key made just now."""
-    from django.utils import timezone
-
+    `began`: when this start of the platform did.
+    """
     from tursiops.accounts.models import Team, User
     from tursiops.core.audit import Actor
     from tursiops.deployments.models import Deployment, Desired
     from tursiops.secrets import sign_internal
 
-    began = timezone.now()
     team = Team.objects.order_by("created_at").first()
     admin = User.objects.filter(is_superuser=True, is_active=True).order_by("date_joined").first()
     if team is None or admin is None:
@@ -190,7 +168,3 @@ def first_key(team: Team, actor: Actor) -> str | None:
     if ApiKey.objects.filter(team=team).exists():
         return None
     return create_api_key(team=team, actor=actor, name=KEY_NAME)[1]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -65,7 +65,7 @@ class Processes:
         """The node's own command ends them and says so in their rows; what it leaves is killed."""
         with (self.logs / "stop-engines.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *django("node", "--stop-engines"),
+                *django("node", "--stop-engines", "--skip-checks"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

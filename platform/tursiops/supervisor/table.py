@@ -35,8 +35,14 @@ def doors(web_socket: str) -> list[Program]:
     ]
 
 
-def workers() -> list[Program]:
-    return [Program("controller", django("controller")), Program("node", django("node"), stop_s=15.0)]
+def workers(prepared: Path) -> list[Program]:
+    """Load at once, too, and wait for the tables: for the file `prepared`. The node first: engines wait for it."""
+    behind = [PYTHON, "-m", "tursiops.supervisor.behind", str(prepared)]
+    return [Program("node", [*behind, "node"], stop_s=15.0), Program("controller", [*behind, "controller"])]
+
+
+def first(no_demo: bool, device: str) -> list[str]:
+    return [PYTHON, "-m", "tursiops.supervisor.first", "--device", device, *(["--no-demo"] if no_demo else [])]
 
 
 def beat() -> Program:

@@ -13,7 +13,7 @@ from tursiops.progress import Progress, SetupError
 from tursiops.settings import base, env
 from tursiops.supervisor import ask, ports, state, table
 from tursiops.supervisor.processes import Processes
-from tursiops.supervisor.task import run_task
+from tursiops.supervisor.task import Task
 
 START_LIMIT_S = 180.0
 
@@ -79,25 +79,26 @@ class Up:
         if not env.read("REDIS_URL"):
             (base.DATA_DIR / "broker").mkdir(exist_ok=True)
             self.processes.start(table.broker(base.RUN_DIR, base.DATA_DIR))
-        for program in table.doors(base.WEB_SOCKET):
-            self.processes.start(program)
-        prepared = await self._task("database", "prepare", [], "see the log; is the data folder writable?")
-        if prepared["created"]:
-            self.login = f"  login     {prepared['username']} / {prepared['password']}   (shown this once)"
-        for program in table.workers():
-            self.processes.start(program)
-        demo, _ = await self._while_alive(self._demo(), self._door_open())
+        prepared = base.RUN_DIR / "prepared"
+        prepared.unlink(missing_ok=True)
+        device = "cpu" if self.options.cpu else "cuda" if self.options.gpu else "auto"
+        async with Task(table.first(self.options.no_demo, device), self.processes.logs / "setup-first.log") as first:
+            for program in (*table.workers(prepared), *table.doors(base.WEB_SOCKET)):
+                self.processes.start(program)
+            (admin,) = await self._while_alive(self._step(first, "database", "see the log; is the disk full?"))
+            if admin["created"]:
+                self.login = f"  login     {admin['username']} / {admin['password']}   (shown this once)"
+            prepared.touch()
+            demo, _ = await self._while_alive(self._demo(first), self._door_open())
+            self._print_ready(demo)
         self.processes.start(table.beat())  # nobody waits for a schedule, so it takes no time from the others
-        self._print_ready(demo)
         if demo.get("key"):
             await self._first_answer(demo["deployment"], demo["key"])
 
-    async def _demo(self) -> dict[str, Any]:
+    async def _demo(self, first: Task) -> dict[str, Any]:
         if self.options.no_demo:
             return {}
-        device = "cpu" if self.options.cpu else "cuda" if self.options.gpu else "auto"
-        todo = "see the log and the console, or start with --no-demo"
-        return await self._task("demo model", "demo", ["--device", device], todo)
+        return await self._step(first, "demo model", "see the log and the console, or start with --no-demo")
 
     def _show(self, name: str, text: str) -> None:
         """The line names everything that is waited for."""
@@ -108,11 +109,10 @@ class Up:
         self.waiting.pop(name, None)
         self.progress.show(f"{name}: done in {time.monotonic() - began:.0f} s", last=True)
 
-    async def _task(self, name: str, module: str, argv: list[str], todo: str) -> dict[str, Any]:
+    async def _step(self, task: Task, name: str, todo: str) -> dict[str, Any]:
         began = time.monotonic()
         self._show(name, "…")
-        command = [table.PYTHON, "-m", f"tursiops.supervisor.{module}", *argv]
-        report = await run_task(name, command, self.processes.logs, todo, lambda _, text: self._show(name, text))
+        report = await task.report(name, todo, lambda _, text: self._show(name, text))
         self._done(name, began)
         return report
 

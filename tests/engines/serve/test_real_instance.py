@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from openai import OpenAI
 
 from engines.api import Phase
-from tests.engines.instances import NAME, Running
+from tests.engines.instances import NAME, ROOT, Running
 from tests.engines.weights import smollm2
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
@@ -43,6 +47,35 @@ def test_real_answer_streamed_and_whole_twice_the_same_e4(real: Running) -> None
     details = usage.prompt_tokens_details
     assert details is not None
     assert details.cached_tokens == usage.prompt_tokens // 16 * 16  # the second time the prompt lay in the cache
+
+
+def test_the_core_loads_beside_the_api_process(real: Running) -> None:
+    """Its torch takes seconds; so it is started before what the API process needs is imported."""
+    state = real.state
+    assert state is not None
+    assert real.core.create_time() < state.started_at  # taken when those imports were done
+
+
+def test_a_spec_that_cannot_be_served_leaves_no_core(tmp_path: Path) -> None:
+    """The core loads already when the API process finds the fault."""
+    empty = tmp_path / "model.gguf"
+    empty.write_bytes(b"GGUF")
+    running = Running(empty, wait=False)
+    try:
+        assert running.process.wait(30) != 0
+        state = running.state
+        assert state is not None
+        assert (state.phase, state.error_code) == (Phase.FAILED, "bad_magic")
+        assert not [each for each in psutil.process_iter() if str(running.folder) in each.cmdline()]
+        assert not (running.folder / "sockets").is_symlink()
+        (running.folder / "spec.json").write_text("{")
+        argv = [sys.executable, "-m", "engines.native.serve", "--run-dir", str(running.folder)]
+        said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+        assert said.returncode == 2
+        assert "spec.json" in said.stderr.splitlines()[-1]
+        assert not [each for each in psutil.process_iter() if str(running.folder) in each.cmdline()]
+    finally:
+        running.stop()
 
 
 def test_state_names_what_is_in_effect(real: Running) -> None:

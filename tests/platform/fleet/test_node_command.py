@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,20 +10,28 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
+import aiohttp
 import pytest
 from django.db import OperationalError, connection
+from tursiops.deployments.controller import Controller
 from tursiops.deployments.models import InstanceState
+from tursiops.fleet import wake
 from tursiops.fleet.agent import stop_engines
 from tursiops.fleet.backends.local import LocalBackend
 from tursiops.fleet.heart import Heart
+from tursiops.fleet.lease import Lease
 from tursiops.fleet.management.commands import node as command
-from tursiops.fleet.models import Node
+from tursiops.fleet.models import ControllerLease, Node
 from tursiops.fleet.services import node_heartbeat, node_started
+from tursiops.gateway.config import Config
+from tursiops.jobs.models import JobState
 
-from tests import factories
+from tests import factories, services
+from tests.gateway_bench import serving, until
 from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +50,8 @@ class Nodes:
         (info / "entry_points.txt").write_text(f"[tursiops.engines]\n{point}\n")
         self.running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, **changes: str) -> subprocess.Popen[bytes]:
+        """`changes`: of its environment."""
         database = connection.settings_dict
         host = urlencode({"host": database["HOST"]})
         environment = {
@@ -51,6 +61,7 @@ class Nodes:
             "TURSIOPS_DATA_DIR": str(self.folder / "data"),
             "TURSIOPS_NODE_NAME": "n1",
             "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), str(ROOT), str(ROOT / "platform")]),
+            **changes,
         }
         with (self.folder / "node.log").open("ab") as log:
             process = subprocess.Popen(
@@ -120,6 +131,81 @@ def test_case_16_life_of_a_node_process(nodes, tiny_deployment):
     assert not alive(row.pid)
     assert state() == InstanceState.SCHEDULED
     assert row.restarts == 1
+
+
+@pytest.mark.django_db
+def test_the_job_worker_starts_after_engines_that_load_unless_a_job_waits():
+    loop, now = SimpleNamespace(loading=True), time.monotonic()
+    assert not command._worker_is_due(loop, now)
+    assert command._worker_is_due(loop, now - command.WORKER_WAITS_S - 1), "an engine that loads for ever"
+    assert command._worker_is_due(SimpleNamespace(loading=False), now)
+    factories.make_job(state=JobState.RUNNING)
+    assert not command._worker_is_due(loop, now)
+    factories.make_job(state=JobState.QUEUED)
+    assert command._worker_is_due(loop, now)
+    assert command._worker_is_due(loop, float("-inf")), "once started, it is started again at once"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.django_db(transaction=True)
+def test_case_16_control_plane_at_new_addresses_finds_its_engines_serving(nodes, tiny_deployment, settings, tmp_path):
+    """Database, broker and gateway come back elsewhere, the broker empty. The node reports again, a new controller
+    publishes what it reads, and the model answers from the very process that ran before."""
+    first = nodes.start()
+    nodes.until(lambda: Node.objects.filter(name="n1", heartbeat_at__isnull=False).exists())
+    deployment = tiny_deployment()
+    key = factories.make_api_key(deployment.team)
+    row = factories.make_instance(deployment, node=Node.objects.get(), state=InstanceState.SCHEDULED)
+
+    def seen_ready() -> bool:
+        row.refresh_from_db()
+        return row.state == InstanceState.READY
+
+    nodes.until(seen_ready)
+    before = Path(settings.RUN_DIR) / "before"
+    assert asked_anew(settings.REDIS_URL, before, deployment.name, key.secret) == f"pid {row.pid}"
+    pid, seen = row.pid, row.seen_at
+
+    first.kill()
+    first.wait()
+    elsewhere = tmp_path / "pg"
+    elsewhere.symlink_to(connection.settings_dict["HOST"])
+    database = f"postgres://{connection.settings_dict['USER']}@/{connection.settings_dict['NAME']}?host={elsewhere}"
+    (tmp_path / "broker").mkdir()
+    broker, valkey = services.start_valkey(tmp_path / "broker")
+    try:
+        nodes.start(DATABASE_URL=database, REDIS_URL=broker)
+        nodes.until(lambda: seen_ready() and row.seen_at > seen)
+        settings.REDIS_URL = broker
+        wake.client.cache_clear()
+        after = Path(settings.RUN_DIR) / "after"
+        assert asked_anew(broker, after, deployment.name, key.secret) == f"pid {pid}"
+    finally:
+        wake.client.cache_clear()
+        valkey.terminate()
+        valkey.wait()
+    assert (row.pid, row.epoch, row.restarts) == (pid, 1, 0)
+    assert deployment.revisions.count() == 1, "no redeploy"
+
+
+def asked_anew(broker: str, run_dir: Path, model: str, key: str) -> str:
+    """What a new controller and a new gateway, which know nothing, let the model answer."""
+    controller = Controller(Lease("controller", f"at {broker}"))
+    ControllerLease.objects.all().delete()  # the one before is gone
+    controller.tick()
+    controller.close()
+    config = Config(host="127.0.0.1", port=0, web_socket="", redis_url=broker, run_dir=run_dir)
+
+    async def ask() -> str:
+        async with serving(config) as (gateway, url), aiohttp.ClientSession() as session:
+            await until(lambda: gateway.snapshot_version() >= 0)
+            body = {"model": model, "prompt": "who are you?"}
+            answer = await session.post(f"{url}/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status == 200, await answer.text()
+            return str((await answer.json())["choices"][0]["text"])
+
+    return asyncio.run(ask())
 
 
 def test_only_one_node_process_per_data_folder(tmp_path):

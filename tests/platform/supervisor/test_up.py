@@ -20,7 +20,7 @@ NAMES = {"broker", "web", "gateway", "controller", "node", "beat"}
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory):
-    with Running(tmp_path_factory.mktemp("up") / "data", "--no-demo") as running:
+    with Running(tmp_path_factory.mktemp("up") / "data", "--no-demo", PYTHONDONTWRITEBYTECODE="1") as running:
         running.wait_for("Tursiops is up", 180)
         yield running
 
@@ -33,6 +33,11 @@ def test_the_login_that_it_printed_signs_in(up):
         answer = client.post("/api/v1/auth/login", json={"username": username, "password": password}, headers=headers)
         assert answer.status_code == 200, answer.text
         assert answer.json()["user"]["is_admin"] is True
+
+
+def test_no_process_compiles_itself_anew_at_every_start(up):
+    for name in sorted(NAMES - {"broker"}):
+        assert "PYTHONDONTWRITEBYTECODE" not in up.children()[name].environ(), name
 
 
 def test_idle_memory(up):

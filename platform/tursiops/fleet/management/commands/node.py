@@ -22,8 +22,11 @@ from tursiops.fleet.decide import Limits
 from tursiops.fleet.heart import Heart
 from tursiops.fleet.models import Node
 from tursiops.fleet.worker import JobWorker
+from tursiops.jobs.models import Job, JobState
 
 log = structlog.get_logger(__name__)
+
+WORKER_WAITS_S = 60.0
 
 
 class Command(BaseCommand):
@@ -71,10 +74,12 @@ def _serve(backend: LocalBackend, worker: JobWorker | None, options: dict[str, A
     loop = agent.NodeAgent(node, backend, Limits(drain_s=options["drain_seconds"]))
     waker = wake.Waker(wake.node_channel(node.name))
     log.info("node.started", node=node.name, epoch=node.epoch, run_folders=len(backend.runs()))
+    since = time.monotonic()
     while not stop.is_set():
         pause = _tick(loop)
-        if worker is not None:
+        if worker is not None and _worker_is_due(loop, since):
             worker.ensure()
+            since = float("-inf")
         _sleep(loop, waker, pause, stop)
     loop.close()
     waker.close()
@@ -106,6 +111,17 @@ def _tick(loop: agent.NodeAgent) -> float:
         log.warning("node.database_away", error=str(error))
         connection.close()
         return agent.TICK_S
+
+
+def _worker_is_due(loop: agent.NodeAgent, since: float) -> bool:
+    """Its first start waits for engines that load, where no job waits for it: on a small machine it would take a
+    quarter of their processors for several seconds. `since`: monotonic time of the node's start."""
+    if not loop.loading or time.monotonic() - since > WORKER_WAITS_S:
+        return True
+    try:
+        return Job.objects.filter(state=JobState.QUEUED).exists()
+    except (DatabaseError, InterfaceError):
+        return False
 
 
 def _sleep(loop: agent.NodeAgent, waker: wake.Waker, pause: float, stop: threading.Event) -> None:
