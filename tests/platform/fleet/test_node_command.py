@@ -29,6 +29,7 @@ from tursiops.fleet.models import ControllerLease, Node
 from tursiops.fleet.services import node_heartbeat, node_started
 from tursiops.gateway.config import Config
 from tursiops.jobs.models import JobState
+from tursiops.settings import base
 
 from tests import factories, services
 from tests.gateway_bench import serving, until
@@ -43,6 +44,8 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        (folder / "data").mkdir(exist_ok=True)
+        (folder / "data" / "secret-key").write_text(base.SECRET_KEY)  # one installation with this process
         info = folder / "site" / "tiny_engine-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-engine\nVersion: 1.0\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -107,6 +108,50 @@ def test_case_19_last_replica_gone_turns_the_deployment_off(system, host, tiny_d
     assert routed() == []
     (route,) = snapshot.unseal(wake.client().get(snapshot.REDIS_KEY)).routes
     assert "exit code 2" in route.reason
+
+
+def test_case_12_node_that_lost_its_network_comes_back_and_takes_new_instances(host, tiny_deployment, monkeypatch):
+    """One process of the node all along: nothing is installed or started anew to make it whole again."""
+    controller = Controller(Lease("controller", "test"))
+    controller.lease.hold()
+    controller.lease.since = timezone.now() - timedelta(seconds=600)
+    deployment = tiny_deployment()
+
+    def until(done, *, reports: bool = True, seconds: float = 40) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            if reports:
+                Node.objects.filter(pk=host.node.pk).update(heartbeat_at=timezone.now())
+                host.agent.tick()
+            controller.tick()
+            if done():
+                return
+            assert time.monotonic() < end, list(Instance.objects.values("index", "node__name", "state", "reason"))
+            time.sleep(0.05)
+
+    until(lambda: len(routed()) == 1)
+    first = Instance.objects.get()
+    other = factories.make_node()  # a machine that only reports
+
+    with monkeypatch.context() as network:
+        network.setattr(probe, "health", lambda *_, **__: probe.Health(False, "unreachable"))
+        long_ago = timezone.now() - timedelta(seconds=60)
+        Node.objects.filter(pk=host.node.pk).update(heartbeat_at=long_ago, reachable_at=None)
+        until(lambda: Instance.objects.filter(node=other).exists(), reports=False)
+    assert not Instance.objects.filter(pk=first.pk).exists(), "its place went to the other node"
+    assert alive(first.pid), "nobody could tell the engine"
+
+    until(lambda: not host.backend.runs())
+    assert not alive(first.pid), "the orphan was found and stopped"
+    assert Instance.objects.get().node == other
+
+    Node.objects.filter(pk=other.pk).update(cordoned=True)
+    Deployment.objects.filter(pk=deployment.pk).update(replicas={"unified": 2})
+    until(lambda: len(routed()) == 1)
+    row = Instance.objects.get(node=host.node)
+    assert row.state == InstanceState.READY
+    assert alive(row.pid)
+    controller.close()
 
 
 def _admin(team):

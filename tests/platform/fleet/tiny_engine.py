@@ -145,6 +145,15 @@ class Server:
                 else:
                     self.answer(200, {"data": [{"id": engine.spec.served_name}]})
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if self.headers.get("Authorization") != f"Bearer {engine.local.token}":
+                    self.answer(401, {"error": {"message": "wrong token"}})
+                    return
+                usage = {"prompt_tokens": 1, "completion_tokens": 1}
+                choice = {"index": 0, "text": f"pid {os.getpid()}", "finish_reason": "stop"}
+                self.answer(200, {"object": "text_completion", "choices": [choice], "usage": usage})
+
             def answer(self, status: int, body: dict[str, Any]) -> None:
                 data = json.dumps(body).encode()
                 self.send_response(status)
