@@ -1,4 +1,4 @@
-"""Which processes a machine runs (docs/contracts.md §1). The order here is the order of start."""
+"""Which processes a machine runs (docs/contracts.md §1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker(run: Path, data: Path) -> Program:
 
 
 def doors(web_socket: str) -> list[Program]:
-    """Need no table at start, so they load while the database is prepared."""
+    """They need no table at start."""
     web = [PYTHON, "-m", "uvicorn", "tursiops.asgi:application", "--uds", web_socket, "--no-access-log"]
     return [
         Program("web", [*web, "--timeout-graceful-shutdown", "3"]),
@@ -35,10 +35,13 @@ def doors(web_socket: str) -> list[Program]:
     ]
 
 
-def workers(prepared: Path) -> list[Program]:
-    """Load at once, too, and wait for the tables: for the file `prepared`. The node first: engines wait for it."""
-    behind = [PYTHON, "-m", "tursiops.supervisor.behind", str(prepared)]
-    return [Program("node", [*behind, "node"], stop_s=15.0), Program("controller", [*behind, "controller"])]
+def node(prepared: Path) -> Program:
+    """Loads while the database is prepared and begins when the file `prepared` is there; so does the controller."""
+    return Program("node", behind(prepared, "node"), stop_s=15.0)
+
+
+def controller(prepared: Path) -> Program:
+    return Program("controller", behind(prepared, "controller"))
 
 
 def first(no_demo: bool, device: str) -> list[str]:
@@ -47,6 +50,10 @@ def first(no_demo: bool, device: str) -> list[str]:
 
 def beat() -> Program:
     return Program("beat", [PYTHON, "-m", "celery", "-A", "tursiops", "beat", "--pidfile=", "--loglevel", "INFO"])
+
+
+def behind(prepared: Path, *argv: str) -> list[str]:
+    return [PYTHON, "-m", "tursiops.supervisor.behind", str(prepared), *argv]
 
 
 def django(*argv: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from tursiops.progress import SetupError
 from tursiops.supervisor.child import die_with_parent
 
+
 class Task:
     """`async with Task(…) as task`: one child with several steps, each of which ends in a report."""
 

@@ -83,9 +83,16 @@ class Up:
         prepared.unlink(missing_ok=True)
         device = "cpu" if self.options.cpu else "cuda" if self.options.gpu else "auto"
         async with Task(table.first(self.options.no_demo, device), self.processes.logs / "setup-first.log") as first:
-            for program in (*table.workers(prepared), *table.doors(base.WEB_SOCKET)):
-                self.processes.start(program)
-            (admin,) = await self._while_alive(self._step(first, "database", "see the log; is the disk full?"))
+            # The engine takes longest and needs the database and the node: these two load alone.
+            self.processes.start(table.node(prepared))
+            others = [*table.doors(base.WEB_SOCKET), table.controller(prepared)]
+
+            def loaded() -> None:
+                while others:
+                    self.processes.start(others.pop(0))
+
+            todo = "see the log; is the disk full?"
+            (admin,) = await self._while_alive(self._step(first, "database", todo, loaded))
             if admin["created"]:
                 self.login = f"  login     {admin['username']} / {admin['password']}   (shown this once)"
             prepared.touch()
@@ -109,10 +116,17 @@ class Up:
         self.waiting.pop(name, None)
         self.progress.show(f"{name}: done in {time.monotonic() - began:.0f} s", last=True)
 
-    async def _step(self, task: Task, name: str, todo: str) -> dict[str, Any]:
+    async def _step(
+        self, task: Task, name: str, todo: str, progressed: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         began = time.monotonic()
         self._show(name, "…")
-        report = await task.report(name, todo, lambda _, text: self._show(name, text))
+
+        def show(_: float, text: str) -> None:
+            self._show(name, text)
+            progressed()
+
+        report = await task.report(name, todo, show)
         self._done(name, began)
         return report
 
