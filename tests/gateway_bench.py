@@ -67,9 +67,11 @@ class Bench:
         headers = {"Authorization": f"Bearer {key or self.key}"}
         return self.session.post(self.url + path, json=body, headers=headers)
 
-    async def stream(self, model: str = "m", **fields: Any) -> tuple[aiohttp.ClientResponse, bytes]:
-        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "stream": True} | fields
-        async with self.post(body) as response:
+    async def stream(
+        self, model: str = "m", *, path: str = "/v1/chat/completions", **fields: Any
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        asked = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"prompt": "hi"}
+        async with self.post({"model": model, **asked, "stream": True} | fields, path=path) as response:
             return response, await response.read()
 
     async def usage(self, count: int, seconds: float = 5) -> list[records.UsageEntry]:

@@ -18,7 +18,7 @@ def text_of(raw: bytes) -> str:
     for event in events(raw):
         if event != "[DONE]":
             for choice in json.loads(event).get("choices", []):
-                parts.append(choice["delta"].get("content", ""))
+                parts.append(choice["delta"].get("content", "") if "delta" in choice else choice["text"])
     return "".join(parts)
 
 
@@ -202,14 +202,18 @@ async def test_case_14_and_17_one_worker_gone_others_keep_answering(bench, engin
         assert models.status == 200
 
 
-async def test_case_37_error_before_the_first_byte_goes_elsewhere(bench, engines):
+BOTH = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+
+
+@BOTH
+async def test_case_37_error_before_the_first_byte_goes_elsewhere(bench, engines, path):
     """Refused connection, 500, and a 200 whose first event is an error (also right after the role) fail over."""
     await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
     for broken in ({"status": 500}, {"error_at": 0}, {"error_at": 0, "role_first": False}, {"cut_at": 0}):
         engines[0].behaviour = type(engines[0].behaviour)(**broken)
         before = len(engines[0].requests)
         await asyncio.sleep(bench.config.cooldown)  # a cooling instance would not be asked at all
-        tries = [await bench.stream() for _ in range(2)]
+        tries = [await bench.stream(path=path) for _ in range(2)]
         assert [response.status for response, _ in tries] == [200, 200], broken
         assert all(events(raw)[-1] == "[DONE]" and len(text_of(raw).split()) == 20 for _, raw in tries)
         assert len(engines[0].requests) > before, "the broken one was never asked"
@@ -218,7 +222,8 @@ async def test_case_37_error_before_the_first_byte_goes_elsewhere(bench, engines
     assert sum(record.retries for record in records) >= 4
 
 
-@pytest.mark.parametrize(("path", "stream"), [("/v1/completions", False), ("/v1/chat/completions", True)])
+@BOTH
+@pytest.mark.parametrize("stream", [False, True])
 async def test_case_37_a_client_may_refuse_retries(bench, engines, path, stream):
     await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
     for engine in engines:
@@ -234,21 +239,38 @@ async def test_case_37_a_client_may_refuse_retries(bench, engines, path, stream)
         assert sum(len(engine.requests) for engine in engines) - before == asked
 
 
-async def test_case_37_error_after_bytes_is_an_error_event(bench, engines):
+@BOTH
+async def test_case_37_whole_answer_that_breaks_goes_elsewhere_as_nothing_has_left(bench, engines, path):
+    await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
+    engines[0].behaviour.cut_at = 5
+    for _ in range(2):
+        async with bench.post({"model": "m", "prompt": "x", "messages": []}, path=path) as response:
+            assert response.status == 200
+            (choice,) = (await response.json())["choices"]
+        assert len((choice.get("text") or choice["message"]["content"]).split()) == 20
+    assert len(engines[0].requests) >= 1, "the broken one was never asked"
+    assert [record.status for record in await bench.usage(2)] == [200, 200]
+
+
+@BOTH
+async def test_case_37_error_after_bytes_is_an_error_event(bench, engines, path):
     """Killed engine, clean end without [DONE], error event: never a silent success, never repeated text."""
     await bench.publish(route("m", instance(engines[0], "a"), instance(engines[1], "b")))
     for broken in ({"cut_at": 5}, {"silent_end_at": 5}, {"error_at": 5}):
         for engine in engines:
             engine.behaviour = type(engine.behaviour)(interval=0.01, **broken)
-        response, raw = await bench.stream()
+        asked = sum(len(engine.requests) for engine in engines)
+        response, raw = await bench.stream(path=path)
         assert response.status == 200
-        assert len(text_of(raw).split()) == 5, broken
+        assert sum(len(engine.requests) for engine in engines) == asked + 1, "asked again after bytes had left"
+        assert text_of(raw[: raw.rfind(b'data: {"error"')]).split() == ["the", "quick", "brown", "fox", "jumps"], broken
         last = events(raw)[-1]
         assert last != "[DONE]"
         assert json.loads(last)["error"]["message"]
     records = await bench.usage(3)
     assert [record.status for record in records] == [502, 502, 502]
     assert {record.completion_tokens for record in records} == {5}
+    assert {record.path for record in records} == {path}
     assert [record.retries for record in records] == [0, 0, 0]
 
 
