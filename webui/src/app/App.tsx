@@ -12,7 +12,12 @@ export function App() {
   const { language } = usePreferences()
   const dark = useDark()
   return (
-    <ConfigProvider theme={themeConfig(dark)} locale={language === 'zh' ? zhCN : enUS}>
+    <ConfigProvider
+      theme={themeConfig(dark)}
+      locale={language === 'zh' ? zhCN : enUS}
+      tooltip={{ trigger: ['hover', 'focus'] }} // the keyboard learns what the mouse learns
+      button={{ autoInsertSpace: false }}
+    >
       <AntApp className="app" message={{ maxCount: 3 }}>
         <QueryClientProvider client={queryClient}>
           <RouterProvider router={router} />

@@ -1,7 +1,7 @@
 import { Form, Input, Modal } from 'antd'
 import { ApiError } from '@/api/client'
 import { useChangePassword } from '@/api/session'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 import { useAct } from '@/ui/useAct'
@@ -14,6 +14,7 @@ interface Values {
 
 export function PasswordDialog({ open, onClose }: { open: boolean; onClose: () => void }) {
   const t = useText()
+  const said = useSaid()
   const act = useAct()
   const [form] = Form.useForm<Values>()
   const change = useChangePassword()
@@ -30,7 +31,7 @@ export function PasswordDialog({ open, onClose }: { open: boolean; onClose: () =
           act.done(t.account.changed)
           close()
         },
-        onError: (error) => showFieldErrors(form, error),
+        onError: (error) => showFieldErrors(form, error, said),
       },
     )
   const shownAtField = change.error instanceof ApiError && Object.keys(change.error.fields).length > 0

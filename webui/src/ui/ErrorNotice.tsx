@@ -1,10 +1,19 @@
 import { Alert, Button } from 'antd'
 import type { ReactNode } from 'react'
 import { ApiError } from '@/api/client'
-import { type Dictionary, useText } from '@/i18n'
+import { type Dictionary, useSaid, useText } from '@/i18n'
 
-/** What went wrong and what to do next, in the user's language where the error is ours. */
-export function explain(error: unknown, t: Dictionary): { message: string; hint: string } {
+/** What went wrong and what to do next, in the user's language. */
+export function useExplain(): (error: unknown) => { message: string; hint: string } {
+  const t = useText()
+  const said = useSaid()
+  return (error) => {
+    const { message, hint } = explain(error, t)
+    return { message: said(message), hint: said(hint) }
+  }
+}
+
+function explain(error: unknown, t: Dictionary): { message: string; hint: string } {
   if (!(error instanceof ApiError)) {
     return { message: error instanceof Error ? error.message : String(error), hint: t.errors.serverHint }
   }
@@ -21,8 +30,9 @@ export function explain(error: unknown, t: Dictionary): { message: string; hint:
 export function ErrorNotice(props: { error: unknown; onRetry?: () => void; action?: ReactNode }) {
   const { error, onRetry } = props
   const t = useText()
+  const explained = useExplain()
   if (!error) return null
-  const { message, hint } = explain(error, t)
+  const { message, hint } = explained(error)
   return (
     <Alert
       type="error"

@@ -1,6 +1,6 @@
 import { Timeline } from 'antd'
 import type { Event } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { Time } from './Time'
 
 function colorOf(kind: string): string {
@@ -12,6 +12,7 @@ function colorOf(kind: string): string {
 /** Newest first. */
 export function EventList({ events }: { events: Event[] }) {
   const t = useText()
+  const said = useSaid()
   if (events.length === 0) return <p className="muted">{t.common.noEvents}</p>
   return (
     <Timeline
@@ -23,7 +24,7 @@ export function EventList({ events }: { events: Event[] }) {
           color: colorOf(event.kind),
           content: (
             <>
-              {event.text}
+              {said(event.text)}
               <div className="muted small">
                 <Time at={event.created_at} /> {event.actor && t.common.by(event.actor)}
               </div>

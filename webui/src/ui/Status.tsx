@@ -7,7 +7,7 @@ import {
 } from '@ant-design/icons'
 import { Tag, Tooltip } from 'antd'
 import type { ReactNode } from 'react'
-import { type Dictionary, useText } from '@/i18n'
+import { type Dictionary, useSaid, useText } from '@/i18n'
 
 export type Tone = 'ok' | 'working' | 'warning' | 'error' | 'idle'
 type State = keyof Dictionary['states']
@@ -55,21 +55,23 @@ export function toneOf(state: string): Tone {
 /** State as icon and word; the reason is said on hover and focus, and in full by `StatusLine`. */
 export function Status({ state, reason }: { state: string; reason?: string }) {
   const t = useText()
+  const said = useSaid()
   const { color, icon } = LOOKS[toneOf(state)]
   const tag = (
     <Tag color={color} icon={icon} className="status" tabIndex={reason ? 0 : undefined}>
       {t.states[state as State] ?? state}
     </Tag>
   )
-  return reason ? <Tooltip title={reason}>{tag}</Tooltip> : tag
+  return reason ? <Tooltip title={said(reason)}>{tag}</Tooltip> : tag
 }
 
 /** State with its reason as a sentence beside it. */
 export function StatusLine({ state, reason }: { state: string; reason: string }) {
+  const said = useSaid()
   return (
     <span className="status-line">
       <Status state={state} />
-      {reason && <span className="muted">{reason}</span>}
+      {reason && <span className="muted">{said(reason)}</span>}
     </span>
   )
 }

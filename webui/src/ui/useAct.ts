@@ -1,14 +1,13 @@
 import { App } from 'antd'
-import { useText } from '@/i18n'
-import { explain } from './ErrorNotice'
+import { useExplain } from './ErrorNotice'
 
 /** Tells how an action ended where it has no place of its own on the page. */
 export function useAct() {
   const { notification, message } = App.useApp()
-  const t = useText()
+  const explained = useExplain()
   return {
     failed: (error: unknown) => {
-      const { message: title, hint } = explain(error, t)
+      const { message: title, hint } = explained(error)
       notification.error({ title, description: hint || undefined, duration: 8, role: 'alert' })
     },
     done: (text: string) => {

@@ -2,7 +2,7 @@ import { Alert, Tabs } from 'antd'
 import { useParams } from 'react-router'
 import { useDeployment } from '@/api/deployments'
 import type { Deployment } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
 import { useUrlState } from '@/ui/useUrlState'
@@ -73,7 +73,8 @@ function Content({ deployment }: { deployment: Deployment }) {
 /** The state's reason in full, and what to do about it. A ready deployment needs neither. */
 function StateReason({ deployment }: { deployment: Deployment }) {
   const t = useText()
-  const { state, reason } = deployment
+  const reason = useSaid()(deployment.reason)
+  const { state } = deployment
   const next = t.deployments.next[state]
   if (state === 'ready') return reason ? <p className="muted">{reason}</p> : null
   const types = {

@@ -6,7 +6,7 @@ import { useDeployments } from '@/api/deployments'
 import { useModels } from '@/api/models'
 import { useMayChange } from '@/api/session'
 import type { Deployment, DeploymentState } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
 import { Loaded, Page } from '@/ui/Page'
@@ -64,6 +64,7 @@ function Empty() {
 
 function DeploymentTable({ deployments }: { deployments: Deployment[] }) {
   const t = useText()
+  const said = useSaid()
   const [filter, setFilter] = useUrlState('q')
   const [state, setState] = useUrlState('state')
   const shown = deployments.filter(
@@ -85,7 +86,7 @@ function DeploymentTable({ deployments }: { deployments: Deployment[] }) {
       render: (_, one) => (
         <>
           <Status state={one.state} />
-          {one.reason && <div className="muted small cell-text">{one.reason}</div>}
+          {one.reason && <div className="muted small cell-text">{said(one.reason)}</div>}
         </>
       ),
     },

@@ -2,7 +2,7 @@ import { CheckCircleFilled, CloseCircleFilled } from '@ant-design/icons'
 import { Card, Spin } from 'antd'
 import { useEstimate } from '@/api/deployments'
 import type { Estimate, EstimateInput } from '@/api/types'
-import { useLocale, useText } from '@/i18n'
+import { useLocale, useSaid, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { formatCount } from '@/ui/units'
 import { MemoryBar } from './MemoryBar'
@@ -24,6 +24,7 @@ export function EstimatePanel({ input }: { input: EstimateInput | null }) {
 
 function Verdict({ estimate }: { estimate: Estimate }) {
   const t = useText()
+  const said = useSaid()
   const text = t.deployments.estimate
   const locale = useLocale()
   return (
@@ -32,7 +33,7 @@ function Verdict({ estimate }: { estimate: Estimate }) {
         {estimate.fits ? <CheckCircleFilled /> : <CloseCircleFilled />}{' '}
         {estimate.fits ? text.fits : text.doesNotFit}
       </p>
-      <p>{estimate.reason}</p>
+      <p>{said(estimate.reason)}</p>
       <MemoryBar memory={estimate.memory} />
       {estimate.kv_tokens > 0 && <p>{text.kvTokens(formatCount(estimate.kv_tokens, locale))}</p>}
       {estimate.node && <p>{text.onNode(estimate.node)}</p>}
@@ -41,7 +42,7 @@ function Verdict({ estimate }: { estimate: Estimate }) {
           <strong>{text.suggestions}</strong>
           <ul>
             {estimate.suggestions.map((suggestion) => (
-              <li key={suggestion}>{suggestion}</li>
+              <li key={suggestion}>{said(suggestion)}</li>
             ))}
           </ul>
         </>
@@ -52,7 +53,7 @@ function Verdict({ estimate }: { estimate: Estimate }) {
           <ul>
             {estimate.rejected.map(({ node, reason }) => (
               <li key={node}>
-                <strong>{node}</strong>: {reason}
+                <strong>{node}</strong>: {said(reason)}
               </li>
             ))}
           </ul>

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from 'react'
 import { ApiError } from '@/api/client'
 import { useEngines } from '@/api/deployments'
 import type { Deployment, EstimateInput } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 import { EstimatePanel } from './EstimatePanel'
@@ -25,13 +25,14 @@ export function RevisionForm(props: {
   onSubmit: (values: FormValues, force: boolean) => void
 }) {
   const t = useText()
+  const said = useSaid()
   const [form] = Form.useForm<FormValues>()
   const [values, setValues] = useState(props.initial)
   const [estimated, setEstimated] = useState<EstimateInput | null>(() => toEstimate(props.initial))
   const engines = useEngines()
   const timer = useRef(0)
   const { error } = props
-  useEffect(() => showFieldErrors(form, error), [form, error])
+  useEffect(() => showFieldErrors(form, error, said), [form, error, said])
   useEffect(() => () => clearTimeout(timer.current), [])
 
   const change = () => {

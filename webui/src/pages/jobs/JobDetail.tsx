@@ -3,7 +3,7 @@ import { Link, useParams } from 'react-router'
 import { useVersion } from '@/api/models'
 import { useJob } from '@/api/operations'
 import type { Job } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { CodeBlock } from '@/ui/Copy'
 import { JobProgress } from '@/ui/JobProgress'
 import { LogView } from '@/ui/LogView'
@@ -15,14 +15,15 @@ import { kindName, tookText } from './jobText'
 
 export function JobDetail() {
   const t = useText()
+  const said = useSaid()
   const { id = '' } = useParams()
   const job = useJob(id)
   return (
     <Page
-      title={job.data?.title ?? t.jobs.title}
+      title={job.data ? said(job.data.title) : t.jobs.title}
       parent={{ title: t.jobs.title, to: '/jobs' }}
       beside={job.data && <Status state={job.data.state} />}
-      lead={job.data?.reason}
+      lead={job.data && said(job.data.reason)}
       actions={job.data && <JobActions job={job.data} size="middle" />}
     >
       <Loaded query={job}>
@@ -48,14 +49,15 @@ export function JobDetail() {
 
 function Outcome({ job }: { job: Job }) {
   const t = useText()
+  const said = useSaid()
   if (job.state !== 'errored' && job.state !== 'rejected') return null
   const hint = job.error.hint || (job.state === 'errored' ? t.jobs.retryHint : t.jobs.rejectedHint)
   return (
     <Alert
       type={job.state === 'errored' ? 'error' : 'warning'}
       showIcon
-      title={job.error.message || job.reason}
-      description={`${t.jobs.nextStep}: ${hint}`}
+      title={said(job.error.message || job.reason)}
+      description={`${t.jobs.nextStep}: ${said(hint)}`}
     />
   )
 }

@@ -4,7 +4,7 @@ import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { JOBS_PER_PAGE, useJobs } from '@/api/operations'
 import type { Job, JobState, Page as PageOf } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
 import { JobProgress } from '@/ui/JobProgress'
@@ -85,12 +85,13 @@ function JobTable({
   onPage: (page: number) => void
 }) {
   const t = useText()
+  const said = useSaid()
   const columns: ColumnsType<Job> = [
     {
       title: t.common.name,
       render: (_, job) => (
         <>
-          <Link to={`/jobs/${job.id}`}>{job.title}</Link>
+          <Link to={`/jobs/${job.id}`}>{said(job.title)}</Link>
           <div className="muted small">{kindName(job.kind, t)}</div>
         </>
       ),
@@ -100,7 +101,7 @@ function JobTable({
       render: (_, job) => (
         <>
           <Status state={job.state} />
-          {job.reason && <div className="muted small cell-text">{job.reason}</div>}
+          {job.reason && <div className="muted small cell-text">{said(job.reason)}</div>}
           <JobProgress job={job} />
         </>
       ),

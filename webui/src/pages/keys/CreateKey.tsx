@@ -2,7 +2,7 @@ import { Button, Drawer, Form, Input, InputNumber, Select } from 'antd'
 import { useDeployments } from '@/api/deployments'
 import { useCreateKey } from '@/api/operations'
 import type { ApiKeyInput } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 import { NewSecret } from './NewSecret'
@@ -25,6 +25,7 @@ function toInput({ days, ...values }: Values): ApiKeyInput {
 
 export function CreateKey({ open, onClose }: { open: boolean; onClose: () => void }) {
   const t = useText()
+  const said = useSaid()
   const create = useCreateKey()
   const [form] = Form.useForm<Values>()
   const close = () => {
@@ -69,7 +70,7 @@ export function CreateKey({ open, onClose }: { open: boolean; onClose: () => voi
             days: 90,
           }}
           onFinish={(values) =>
-            create.mutate(toInput(values), { onError: (error) => showFieldErrors(form, error) })
+            create.mutate(toInput(values), { onError: (error) => showFieldErrors(form, error, said) })
           }
         >
           <KeyFields />

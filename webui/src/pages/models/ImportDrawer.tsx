@@ -2,7 +2,7 @@ import { Alert, Button, Drawer, Form, Input, Segmented } from 'antd'
 import { Link } from 'react-router'
 import { useImportModel } from '@/api/models'
 import type { ModelImport } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 
@@ -15,6 +15,7 @@ function sourceOf(text: string): Source {
 /** `source` comes from the address; empty means closed. */
 export function ImportDrawer({ source, onSource }: { source: string; onSource: (source: string) => void }) {
   const t = useText()
+  const said = useSaid()
   const chosen = sourceOf(source)
   const importing = useImportModel()
   const [form] = Form.useForm<Omit<ModelImport, 'source'>>()
@@ -26,7 +27,10 @@ export function ImportDrawer({ source, onSource }: { source: string; onSource: (
   }
   const submit = (values: Omit<ModelImport, 'source'>) => {
     const filled = Object.fromEntries(Object.entries(values).filter(([, value]) => value)) as typeof values
-    importing.mutate({ ...filled, source: chosen }, { onError: (error) => showFieldErrors(form, error) })
+    importing.mutate(
+      { ...filled, source: chosen },
+      { onError: (error) => showFieldErrors(form, error, said) },
+    )
   }
   return (
     <Drawer

@@ -1,7 +1,7 @@
 import { Tag } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { ModelDetail, Version } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { DataTable } from '@/ui/DataTable'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
@@ -12,6 +12,7 @@ import { VersionPanel } from './VersionPanel'
 /** Versions as rows; each opens to its files, shape, aliases and import job. The newest is open at first. */
 export function VersionsTab({ model }: { model: ModelDetail }) {
   const t = useText()
+  const said = useSaid()
   const [open, setOpen] = useUrlState('version', String(model.versions[0]?.number ?? ''))
   const aliases = (version: Version) => model.aliases.filter((alias) => alias.version === version.id)
   const columns: ColumnsType<Version> = [
@@ -21,7 +22,7 @@ export function VersionsTab({ model }: { model: ModelDetail }) {
       render: (_, version) => (
         <span className="inline">
           <Status state={version.state} />
-          <span className="muted">{version.reason}</span>
+          <span className="muted">{said(version.reason)}</span>
         </span>
       ),
     },

@@ -3,7 +3,7 @@ import { Link, useParams } from 'react-router'
 import { useDeployments } from '@/api/deployments'
 import { useNode } from '@/api/operations'
 import type { Node } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { DataTable } from '@/ui/DataTable'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
@@ -14,6 +14,7 @@ import { HeartbeatAge } from './NodeList'
 
 export function NodeDetail() {
   const t = useText()
+  const said = useSaid()
   const { id = '' } = useParams()
   const node = useNode(id)
   return (
@@ -21,7 +22,7 @@ export function NodeDetail() {
       title={node.data?.name ?? t.nodes.title}
       parent={{ title: t.nodes.title, to: '/nodes' }}
       beside={node.data && <Status state={node.data.state} />}
-      lead={node.data?.reason}
+      lead={node.data && said(node.data.reason)}
       actions={node.data && <NodeActions node={node.data} size="middle" />}
     >
       <Loaded query={node}>

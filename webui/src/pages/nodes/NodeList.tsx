@@ -3,7 +3,7 @@ import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { useNodes } from '@/api/operations'
 import type { Node } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { CodeBlock } from '@/ui/Copy'
 import { DataTable } from '@/ui/DataTable'
 import { EmptyState } from '@/ui/EmptyState'
@@ -46,6 +46,7 @@ export function HeartbeatAge({ node }: { node: Node }) {
 
 function NodeTable({ nodes }: { nodes: Node[] }) {
   const t = useText()
+  const said = useSaid()
   const columns: ColumnsType<Node> = [
     {
       title: t.common.name,
@@ -61,7 +62,7 @@ function NodeTable({ nodes }: { nodes: Node[] }) {
       render: (_, node) => (
         <>
           <Status state={node.state} />
-          {node.reason && <div className="muted small cell-text">{node.reason}</div>}
+          {node.reason && <div className="muted small cell-text">{said(node.reason)}</div>}
           <div className="muted small">
             {t.nodes.heartbeat} <HeartbeatAge node={node} />
           </div>

@@ -2,13 +2,14 @@ import { CheckCircleFilled } from '@ant-design/icons'
 import { Button, Card } from 'antd'
 import { Link } from 'react-router'
 import type { Overview } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { Status } from '@/ui/Status'
 import { concernsOf } from './attention'
 
 /** What wants a look, each with the way to it; or the sentence that nothing does, and what it speaks of. */
 export function AttentionCard({ data }: { data: Overview }) {
   const t = useText()
+  const said = useSaid()
   const concerns = concernsOf(data, t)
   const moreJobs = data.jobs.failed_24h - data.jobs.failed.length
   return (
@@ -18,11 +19,11 @@ export function AttentionCard({ data }: { data: Overview }) {
           {concerns.map((one) => (
             <li key={one.key}>
               <div className="row-head">
-                <Link to={one.to}>{one.name}</Link>
+                <Link to={one.to}>{said(one.name)}</Link>
                 <span className="muted small">{one.kind}</span>
                 <Status state={one.state} />
               </div>
-              <div className="muted">{one.reason}</div>
+              <div className="muted">{said(one.reason)}</div>
             </li>
           ))}
           {moreJobs > 0 && (

@@ -1,13 +1,14 @@
 import { Card } from 'antd'
 import { Link } from 'react-router'
 import type { Job } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { JobProgress } from '@/ui/JobProgress'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
 
 export function RecentJobsCard({ jobs }: { jobs: Job[] }) {
   const t = useText()
+  const said = useSaid()
   return (
     <Card title={t.overview.recentJobs} extra={<Link to="/jobs">{t.overview.seeAll}</Link>}>
       {jobs.length === 0 && <p className="muted">{t.overview.noJobs}</p>}
@@ -15,7 +16,7 @@ export function RecentJobsCard({ jobs }: { jobs: Job[] }) {
         {jobs.map((job) => (
           <li key={job.id}>
             <div className="row-head">
-              <Link to={`/jobs/${job.id}`}>{job.title}</Link>
+              <Link to={`/jobs/${job.id}`}>{said(job.title)}</Link>
               <span className="muted small">
                 <Time at={job.created_at} />
               </span>

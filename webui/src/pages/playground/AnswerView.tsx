@@ -1,7 +1,7 @@
 import { StopOutlined } from '@ant-design/icons'
 import { Alert, Button, Spin } from 'antd'
 import { lazy, memo, Suspense } from 'react'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { CopyButton } from '@/ui/Copy'
 import { AnswerFigures } from './AnswerFigures'
 import { conversation } from './conversation'
@@ -49,10 +49,13 @@ export const AnswerView = memo(function AnswerView({ answer }: { answer: Answer 
 
 function AnswerError({ error }: { error: NonNullable<Answer['error']> }) {
   const t = useText()
+  const said = useSaid()
   const known: Record<string, { message: string; hint: string }> = {
     network: { message: t.errors.network, hint: t.errors.networkHint },
     not_found: { message: t.playground.expired, hint: t.playground.expiredHint },
   }
   const { message, hint } = known[error.code] ?? error
-  return <Alert type="error" showIcon role="alert" title={message} description={hint || undefined} />
+  return (
+    <Alert type="error" showIcon role="alert" title={said(message)} description={said(hint) || undefined} />
+  )
 }

@@ -1,11 +1,12 @@
 import { Descriptions } from 'antd'
 import type { Instance } from '@/api/types'
-import { useLocale, useText } from '@/i18n'
+import { useLocale, useSaid, useText } from '@/i18n'
 import { formatBytes, formatCount } from '@/ui/units'
 
 /** What the engine says of itself, and why it runs where it runs. */
 export function InstanceFacts({ instance }: { instance: Instance }) {
   const t = useText()
+  const said = useSaid()
   const locale = useLocale()
   const facts = Object.entries(instance.facts)
   const { chosen, reason, rejected = [] } = instance.placement
@@ -29,10 +30,10 @@ export function InstanceFacts({ instance }: { instance: Instance }) {
         <div>
           <strong>{t.deployments.detail.placement}</strong>
           <ul className="placement">
-            {(reason || chosen) && <li>{reason || chosen}</li>}
+            {(reason || chosen) && <li>{said(reason || chosen || '')}</li>}
             {rejected.map((one) => (
               <li key={one.node} className="muted">
-                {`${one.node}: ${one.reason}`}
+                {`${one.node}: ${said(one.reason)}`}
               </li>
             ))}
           </ul>

@@ -4,7 +4,7 @@ import { useSearchParams } from 'react-router'
 import { useRestartInstance } from '@/api/deployments'
 import { useMayChange } from '@/api/session'
 import type { Deployment, Instance } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { DataTable } from '@/ui/DataTable'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
@@ -46,11 +46,12 @@ export function InstancesTab({ deployment }: { deployment: Deployment }) {
 
 function StateCell({ instance }: { instance: Instance }) {
   const t = useText()
+  const said = useSaid()
   const loading = instance.state === 'starting' && instance.progress > 0
   return (
     <div className="cell-text">
       <Status state={instance.state} />
-      <div className="muted small">{instance.reason}</div>
+      <div className="muted small">{said(instance.reason)}</div>
       {loading && (
         <Progress
           size="small"
