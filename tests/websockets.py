@@ -1,10 +1,15 @@
-"""A websocket of the web application without a server. (channels.testing needs daphne, which we don't ship.)"""
+"""Websockets of the web application: without a server (channels.testing needs daphne, which we don't ship), or
+with the real one on a unix socket, as a gateway finds it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
+import uvicorn
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.test import Client
@@ -48,12 +53,28 @@ class Socket:
         await self._app.wait(5)
 
 
+@contextlib.asynccontextmanager
+async def web_process(path: str) -> AsyncIterator[None]:
+    """The web application served in this loop, so that tests can watch what it does."""
+    config = uvicorn.Config(application, uds=path, log_level="info", access_log=False, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
 async def socket_of(user: Any, path: str) -> Socket:
     """Connected, with the session of `user`; None: of a stranger."""
-    return await Socket(path, await sync_to_async(_session)(user) if user else "").connect()
+    return await Socket(path, await sync_to_async(session_of)(user) if user else "").connect()
 
 
-def _session(user: Any) -> str:
+def session_of(user: Any) -> str:
+    """Value of the session cookie."""
     client = Client()
     client.force_login(user)
     return client.cookies["sessionid"].value

@@ -24,6 +24,7 @@ KEPT_S = 600
 OWNER_S = 10
 WANTED_S = 60
 MAX_FRAMES = 20_000  # at one per 50 ms: more than a quarter of an hour of writing
+_BATCH = 20  # frames that a reader holds at once: about a second of text
 _FRAME = b"frame"
 _TIMEOUT_S = 5.0
 
@@ -111,7 +112,7 @@ async def ask_to_stop(answer: Answer) -> None:
 async def read(answer: Answer, after: int, wait_ms: int) -> list[dict[str, Any]]:
     """Frames above number `after`, waiting for the first; says that somebody follows."""
     await redis().set(f"{answer.key}:wanted", 1, ex=WANTED_S)
-    found: Any = await redis().xread({answer.key: f"{after}-0"}, count=200, block=wait_ms)
+    found: Any = await redis().xread({answer.key: f"{after}-0"}, count=_BATCH, block=wait_ms)
     return [orjson.loads(fields[_FRAME]) for _, fields in found[0][1]] if found else []
 
 

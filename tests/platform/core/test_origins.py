@@ -4,11 +4,10 @@ import asyncio
 
 import aiohttp
 import pytest
-import uvicorn
-from tursiops.asgi import application
 from tursiops.core.origins import may_open
 
-from tests.gateway_bench import bench, config, redis, until
+from tests.gateway_bench import bench, config, redis
+from tests.websockets import web_process
 
 __all__ = ["bench", "config", "redis"]
 
@@ -56,12 +55,8 @@ def test_host_must_be_one_that_we_answer_to(settings):
 @pytest.fixture
 async def web(bench, config):
     """The real web application behind the gateway of the bench."""
-    server = uvicorn.Server(uvicorn.Config(application, uds=config.web_socket, log_level="info", access_log=False))
-    task = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    yield bench
-    server.should_exit = True
-    await task
+    async with web_process(config.web_socket):
+        yield bench
 
 
 async def closing_code(bench, path, origin):

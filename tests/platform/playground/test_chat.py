@@ -1,7 +1,5 @@
 """/ws/chat through the real gateway to engines that only speak; frames in a real Redis."""
 
-import asyncio
-import time
 import uuid
 
 import pytest
@@ -135,41 +133,6 @@ async def test_answer_without_a_follower_is_stopped(platform, engines, viewer):
     await until(lambda: engines[0].running == 0, 3)
     frames = [frame async for frame in follow.follow(answer, 0)]
     assert (frames[-1]["type"], frames[-1]["code"]) == ("error", "abandoned")
-
-
-async def test_case_48_a_socket_that_takes_nothing_delays_no_other(platform, engines, viewer, monkeypatch):
-    """Four chats at once, one of whose readers is stuck: the others' frames keep their pace; tokens reach Redis
-    only, in frames, never the channel layer."""
-    from channels.layers import get_channel_layer
-    from tursiops.playground.consumers import ChatConsumer
-
-    sent = []
-    monkeypatch.setattr(get_channel_layer(), "group_send", lambda *a: sent.append(a))
-    stuck = asyncio.Event()
-    send = ChatConsumer.send
-
-    async def slow_for_one(self, text_data=None, **kwargs):
-        if '"lane":"stuck"' in (text_data or ""):
-            await stuck.wait()
-        await send(self, text_data, **kwargs)
-
-    monkeypatch.setattr(ChatConsumer, "send", slow_for_one)
-    engines[0].behaviour.tokens = 50
-    lanes = ["stuck", "b", "c", "d"]
-    sockets = [await socket_of(viewer, "/ws/chat") for _ in lanes]
-    began = time.monotonic()
-    for socket, lane in zip(sockets, lanes, strict=True):
-        await socket.send(start(lane=lane))
-    for socket, lane in list(zip(sockets, lanes, strict=True))[1:]:
-        frames = await answer_of(socket, lane)
-        assert frames[-1]["type"] == "done"
-    assert time.monotonic() - began < 10
-    stuck.set()
-    frames = await answer_of(sockets[0], "stuck")
-    assert [frame["seq"] for frame in frames] == list(range(1, len(frames) + 1))
-    assert sent == []
-    for socket in sockets:
-        await socket.disconnect()
 
 
 async def test_reader_too_far_behind_is_told(platform, viewer, monkeypatch):
