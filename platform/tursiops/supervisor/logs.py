@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections import deque
@@ -21,21 +23,24 @@ class ProcessLog:
         self.path = folder / f"{name}.log"
         self.tail: deque[str] = deque(maxlen=12)
         self.follow = False
-        self._file = self.path.open("ab")
+        self._file = self._open()
         self._rest = b""
         colour = COLOURS.get(name, 37)
         plain = f"{name:<10} "
         self._prefix = f"\x1b[{colour}m{plain}\x1b[0m" if sys.stdout.isatty() else plain
 
     def write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._file.flush()
+        """Never fails: on a full disk the words are lost, but their process goes on."""
+        with contextlib.suppress(OSError):
+            if self._file.closed:  # there was no room for a new one
+                self._file = self._open()
+            self._file.write(data)
+            if self._file.tell() > LIMIT:
+                self._rotate()
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-LIMIT // 64 :]  # a process that never ends its line can't fill our memory
         for line in lines:
             self._say(line.decode("utf-8", "replace").rstrip())
-        if self._file.tell() > LIMIT:
-            self._rotate()
 
     def note(self, text: str) -> None:
         """The supervisor's own word on this process."""
@@ -43,6 +48,10 @@ class ProcessLog:
 
     def close(self) -> None:
         self._file.close()
+
+    def _open(self) -> io.FileIO:
+        """Unbuffered: what could not be written must not be tried again, and again."""
+        return self.path.open("ab", buffering=0)
 
     def _say(self, line: str) -> None:
         self.tail.append(line)
@@ -55,4 +64,4 @@ class ProcessLog:
             older = self.path.with_name(f"{self.path.name}.{number - 1}") if number > 1 else self.path
             if older.exists():
                 os.replace(older, self.path.with_name(f"{self.path.name}.{number}"))
-        self._file = self.path.open("ab")
+        self._file = self._open()

@@ -31,7 +31,10 @@ class Processes:
 
     def _remember(self) -> None:
         running = {name: (child.pid, child.start_time) for name, child in self.children.items() if child.running}
-        state.write(self.run, self.port, running)
+        try:
+            state.write(self.run, self.port, running)
+        except OSError as error:  # a full disk must not keep a dead child from its next start
+            print(f"{self.run / 'supervisor.json'} can't be written: {error}", flush=True)
 
     def broken(self) -> Child | None:
         """A child that keeps ending right after its start."""

@@ -19,6 +19,7 @@ from tursiops import bootstrap
 from tursiops.progress import SetupError, Step, run_steps
 
 ROOT = Path(__file__).resolve().parents[3]
+OURS = ("bootstrap.py", "installed.py", "progress.py")
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_the_bootstrap_needs_the_standard_library_alone():
     subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("name", ["manage.py", "platform/tursiops/bootstrap.py", "platform/tursiops/progress.py"])
+@pytest.mark.parametrize("name", ["manage.py", *(f"platform/tursiops/{name}" for name in OURS)])
 def test_an_old_python_can_read_it_and_say_so(name):
     ast.parse((ROOT / name).read_text(), feature_version=(3, 9))
 
@@ -206,11 +207,15 @@ def test_the_console_is_built_again_for_its_sources_only(clone):
 
 
 def test_a_dependency_that_is_missing_is_named_with_the_log(clone, step, monkeypatch):
+    python = clone / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     with pytest.raises(SetupError) as failed:
-        bootstrap.install(step, clone, Path(sys.executable), (), cpu=False)
+        bootstrap.install(step, clone, python, (), cpu=False)
     assert "No matching distribution" in str(failed.value)
     assert "pip config list" in str(failed.value)
     assert str(step.log) in str(failed.value)
@@ -305,4 +310,4 @@ def test_before_set_up_django_commands_point_to_up(tmp_path):
 
 
 def only_bootstrap(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if name not in ("__init__.py", "bootstrap.py", "progress.py")]
+    return [name for name in names if name not in ("__init__.py", *OURS)]

@@ -13,6 +13,7 @@ import pytest
 from tursiops.supervisor import child as child_module
 from tursiops.supervisor.child import Child, describe
 from tursiops.supervisor.logs import ProcessLog
+from tursiops.supervisor.processes import Processes
 from tursiops.supervisor.table import Program
 
 from tests.processes import alive
@@ -139,3 +140,17 @@ def test_children_end_when_the_supervisor_is_killed(tmp_path):
 def test_endings_are_said_in_words():
     assert describe(2) == "status 2"
     assert describe(-9) == "signal SIGKILL"
+
+
+async def test_a_child_comes_back_where_its_state_cannot_be_written(tmp_path, capsys):
+    """On a full disk nothing may keep a dead process from its next start."""
+    processes = Processes(tmp_path, 1)
+    (tmp_path / ".supervisor.json.part").symlink_to("/dev/full")
+    child = processes.start(Program("sleeper", ["sleep", "60"]))
+    try:
+        await until(lambda: child.running)
+        os.kill(child.pid, signal.SIGKILL)
+        await until(lambda: child.running and child.restarts == 1)
+    finally:
+        await child.stop()
+    assert "supervisor.json can't be written" in capsys.readouterr().out

@@ -24,6 +24,20 @@ def test_lines_are_whole_however_the_bytes_arrive(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == ["web        größer", "web        next"]
 
 
+def test_a_full_disk_costs_the_words_and_not_the_process(tmp_path, monkeypatch):
+    """A writer that failed here would stop reading the pipe, and its process would stand still for ever."""
+    monkeypatch.setattr(logs, "LIMIT", 100)
+    (tmp_path / "web.log").symlink_to("/dev/full")
+    log = ProcessLog(tmp_path, "web")
+    for number in range(20):
+        log.write(f"line {number}\n".encode())
+    assert list(log.tail)[-1] == "line 19"
+    (tmp_path / "web.log").unlink()  # there is room again
+    log._file.close()
+    log.write(b"back\n")
+    assert (tmp_path / "web.log").read_text() == "back\n"
+
+
 def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path):
     log = ProcessLog(tmp_path, "web")
     for _ in range(300):
