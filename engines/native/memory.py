@@ -23,9 +23,10 @@ DEFAULT_TOKENS_PER_SEQ = 1024
 """What the CPU's KV cache holds for each concurrent request where no size is given."""
 DEFAULT_SEQS = {"cpu": 16, "cuda": 256}
 DEFAULT_BATCHED = {"cpu": 512, "cuda": 8192}
-GPU_SHARE = 0.9
-"""Of a GPU's free memory; the rest is for fragmentation and other processes."""
-_OVERHEAD = {"cpu": 310 * MIB, "cuda": 1100 * MIB}
+GPU_SHARE = 0.92
+"""Of a GPU's free memory, which is 0.9 of the whole of one that is empty; the rest is for fragmentation, captured
+graphs and other processes."""
+_OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
 _INT8_SCRATCH = 120 * MIB
 """What FBGEMM's products leave in the heap beside the activations, measured."""
 
@@ -168,8 +169,9 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     width = KV_BYTES[demand.dtype]
     q = shape.heads * shape.head_dim
     kv = shape.kv_heads * shape.head_dim
-    per_token = 4 * shape.hidden + 3 * q + 2 * kv + 3 * shape.ffn
-    logits = 3 * 4 * demand.max_num_seqs * shape.vocab
+    per_token = 2 * shape.hidden + max(3 * shape.ffn, 3 * q + 2 * kv)  # in the gated MLP, or around attention
+    sampling = {"cpu": 12, "cuda": width + 4}[demand.device]  # bytes: logits, scores, noise
+    logits = sampling * demand.max_num_seqs * shape.vocab
     return demand.max_batched_tokens * per_token * width + logits
 
 

@@ -1,6 +1,7 @@
 """The model side of the core: one StepPlan in, one StepOutput out.
 
 launch(): new blocks → inputs from the row tables → layers → logits of the rows that sample → tokens into the rows.
+On a GPU a pure decode is one captured graph (`decode_graph`), and nothing here waits for the device.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from engines.native.ops.base import Batch
 from engines.native.ops.registry import DEFAULTS, make_ops
 from engines.native.request import SamplingParams
 from engines.native.sample import logprobs
-from engines.native.sample.sampler import Sampler
 from engines.native.sizes import Sizes, device_of, sizes_of
 from engines.native.state import Rows, StepInputs, kv_pool
-from engines.native.step import Finished, StepOutput, StepPlan
+from engines.native.step import Pending, StepOutput, StepPlan
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +32,42 @@ PROMPT_LOGITS = 128
 """Prompt positions whose logits exist at once, where prompt log-probabilities are asked."""
 
 
+class Copied:
+    """A pass whose tokens are on their way to the host."""
+
+    def __init__(
+        self, output: StepOutput, places: np.ndarray[tuple[int], np.dtype[np.intp]], tokens: torch.Tensor
+    ) -> None:
+        """tokens: int [m] on the device, of the batch positions `places`; may change after the pass."""
+        self._output, self._places = output, places
+        self._tokens = tokens.to("cpu", non_blocking=True)  # from a GPU: into pinned memory, in the stream's order
+        self._done = torch.cuda.Event() if tokens.is_cuda else None  # type: ignore[no-untyped-call]
+        if self._done is not None:
+            self._done.record()
+
+    def wait(self) -> StepOutput:
+        if self._done is not None:
+            self._done.synchronize()
+        self._output.tokens[self._places] = self._tokens.numpy()
+        return self._output
+
+
+def _empty_output(plan: StepPlan) -> StepOutput:
+    return StepOutput(np.full(len(plan.rows), -1, np.int32), np.full(len(plan.rows), np.nan, np.float32))
+
+
 class ModelRunner:
     """Implements engines.native.step.Runner. Not thread-safe: one core loop owns it."""
 
     def __init__(self, config: DecoderConfig, sizes: Sizes, model: Decoder, device: torch.device) -> None:
         self.config, self.model, self.device = config, model, device
-        self.depth = 1
+        self.depth = 2 if device.type == "cuda" else 1
         self.sizes = sizes
         self.num_blocks, self.block_size = sizes.num_blocks, sizes.block_size
         self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
         self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
-        self.sampler = Sampler(sizes.max_num_seqs, config.vocab, device)
+        self.sampler = model.ops.sampler(sizes.max_num_seqs, config.vocab, device)
+        self._graphs = model.ops.graphs(model, self.rows, self.sampler)
         self._prompt_len = np.zeros(sizes.max_num_seqs, np.int32)
         self._prompt_logprobs = np.full(sizes.max_num_seqs, -1, np.int32)
 
@@ -53,25 +78,28 @@ class ModelRunner:
         self._prompt_logprobs[row] = params.prompt_logprobs
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> Finished:
+    def launch(self, plan: StepPlan) -> Pending:
         self.rows.append_blocks(plan)
+        if self._graphs is not None and self._graphs.takes(plan):
+            return Copied(_empty_output(plan), np.arange(len(plan.rows)), self._graphs.launch(plan))
         inputs = StepInputs(plan, self.rows)
         sampled = np.flatnonzero(plan.sample)
         scored = np.flatnonzero(self._prompt_logprobs[plan.rows] >= 0)
         wanted = inputs.cu_host[1:][sampled].astype(np.int64) - 1
         spans = [np.arange(inputs.cu_host[i], inputs.cu_host[i + 1], dtype=np.int64) for i in scored]
         hidden = self.model.hidden(self._batch(plan, inputs, np.concatenate([wanted, *spans])))
-        output = StepOutput(np.full(len(plan.rows), -1, np.int32), np.full(len(plan.rows), np.nan, np.float32))
+        output = _empty_output(plan)
+        tokens = torch.empty(0, dtype=torch.int64, device=self.device)
         if len(sampled):
-            self._sample(plan, inputs, sampled, self.model.logits(hidden[: len(sampled)]), output)
+            tokens = self._sample(plan, inputs, sampled, self.model.logits(hidden[: len(sampled)]), output)
         first = len(sampled)
         for position, span in zip(scored.tolist(), spans, strict=True):
             self._score_prompt(plan, position, hidden[first : first + len(span)], output)
             first += len(span)
-        return Finished(output)
+        return Copied(output, sampled, tokens)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        source, target = (torch.tensor(ids, device=self.device) for ids in zip(*pairs, strict=True))
+        source, target = (self.rows.send(np.array(ids, np.int64)) for ids in zip(*pairs, strict=True))
         for k_cache, v_cache in self.model.kv:
             k_cache[target] = k_cache[source]
             v_cache[target] = v_cache[source]
@@ -93,6 +121,7 @@ class ModelRunner:
             logits_index=rows.send(logits_index),
             max_query=int(plan.count.max()),
             max_seq=max_seq,
+            decodes=int((plan.count > 1).argmax()) if (plan.count > 1).any() else len(plan.count),
         )
 
     def _sample(
@@ -102,14 +131,14 @@ class ModelRunner:
         sampled: np.ndarray[tuple[int], np.dtype[np.intp]],
         logits: torch.Tensor,
         output: StepOutput,
-    ) -> None:
+    ) -> torch.Tensor:
+        """Draw, and enter the tokens in their rows; int64 [m]. Log-probabilities, where asked, wait for the device."""
         rows, positions = plan.rows[sampled], (plan.start + plan.count)[sampled]
         asked = self.sampler.logprobs[rows]
         raw = logits.clone() if (asked >= 0).any() else None
         tokens = self.sampler.sample(logits, rows, positions)
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
-        output.tokens[sampled] = tokens.cpu().numpy()
         if raw is not None:
             chosen = np.flatnonzero(asked >= 0)
             index = self.rows.send(chosen)
@@ -118,6 +147,7 @@ class ModelRunner:
                 position, count = int(sampled[at]), int(asked[at])
                 output.logprobs[position] = value
                 output.top[position] = (ids[:count], values[:count])
+        return tokens
 
     def _score_prompt(self, plan: StepPlan, position: int, hidden: torch.Tensor, output: StepOutput) -> None:
         """Log-probabilities of the prompt tokens that follow the ones just computed."""

@@ -28,7 +28,7 @@ class Rows:
         self.block_tables = torch.zeros(rows + 1, width, dtype=torch.int32, device=device)
 
     def fill(self, row: int, token_ids: list[int]) -> None:
-        self.tokens[row, : len(token_ids)] = torch.tensor(token_ids, dtype=torch.int32, device=self.device)
+        self.tokens[row, : len(token_ids)] = self.send(np.array(token_ids, np.int32))
         self.lengths[row] = len(token_ids)
         self.block_tables[row].zero_()
 
@@ -47,8 +47,9 @@ class Rows:
         self.lengths[rows] = (positions + 1).int()
 
     def send(self, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> torch.Tensor:
-        """A host array on the device."""
-        return torch.from_numpy(values).to(self.device, non_blocking=True)
+        """A host array on the device. From pinned memory: the copy of any other waits for what the GPU is doing."""
+        tensor = torch.from_numpy(values)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
 
 class StepInputs:

@@ -126,6 +126,11 @@ def main(arguments: list[str]) -> int:
                 keep(*engine_profile.run(shape, config, runner, asked))
         else:
             _cases(shape, config, runner, deadline, keep)
+        if needs_gpu:
+            plan, peak = runner.sizes.plan, torch.cuda.max_memory_allocated()
+            beside = peak - plan.weights - plan.kv_cache
+            planned = plan.activations + plan.overhead
+            print(f"{shape}: {beside:,} bytes at the peak beside weights and KV cache; {planned:,} planned", flush=True)
         del runner
         gc.collect()
         torch.cuda.empty_cache()

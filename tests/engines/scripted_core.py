@@ -4,7 +4,8 @@ a prompt of token ids is these ids again, then EOS; so a test writes the answer 
     python -m tests.engines.scripted_core --run-dir … --sockets … --parent …
 
 script.json in the run folder: step_s (seconds a step takes), fail_token (a step that computes it raises),
-stall_token (a step that computes it never ends), load_error (text of a failure to load), load_s, blocks, depth (steps in flight).
+stall_token (a step that computes it never ends), load_error (text of a failure to load), load_s, blocks,
+depth (steps in flight).
 """
 
 from __future__ import annotations

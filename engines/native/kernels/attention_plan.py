@@ -11,6 +11,7 @@ Kind = Literal["decode", "chunk", "prefill"]
 
 PROGRAMS = 2  # per processor, where splits can make as many
 MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
+MIN_SPLIT_DECODE = {1024: 64, 1 << 31: 128}  # up to so many keys; measured on an H200, batch 1 and 8
 MAX_SPLIT = 4096  # keys per split of a decode, even where rows alone fill the device: a long row among short ones
 
 
@@ -105,9 +106,12 @@ def plan(
     query_blocks = rows if one_block else tokens // block_q + rows
     keys = max_seq if window == 0 else min(max_seq, window + block_q + tile.block_n)
     wanted = max(1, PROGRAMS * device.processors // max(query_blocks * kv_heads, 1))
-    size = max(-(-keys // wanted), MIN_SPLIT)
+    size = -(-keys // wanted)
     if kind == "decode":
-        size = min(size, MAX_SPLIT)
+        smallest = next(size for longest, size in MIN_SPLIT_DECODE.items() if keys <= longest)
+        size = min(max(size, smallest), MAX_SPLIT)
+    else:
+        size = max(size, MIN_SPLIT)
     split_tokens = -(-size // tile.block_n) * tile.block_n
     splits = max(1, -(-keys // split_tokens))
     return Launch(

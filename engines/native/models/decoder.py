@@ -71,8 +71,8 @@ class Decoder:
         return x
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[m, hidden] → float32 [m, vocab]."""
-        return self.weights.head(hidden).float()
+        """[m, hidden] → [m, vocab], in the dtype of the activations."""
+        return self.weights.head(hidden)
 
     def attend(self, index: int, layer: LayerWeights, x: torch.Tensor, batch: Batch) -> torch.Tensor:
         """x [t, hidden], normed → [t, heads × head size], before the output product; K and V are written."""

@@ -9,9 +9,15 @@ contiguous, so a kernel reads a tile with one stride. Block 0 is the null block:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from engines.native.decode_graph import DecodeGraphs
+    from engines.native.models.decoder import Decoder
+    from engines.native.sample.sampler import Sampler
+    from engines.native.state import Rows
 
 
 @dataclass(slots=True)
@@ -21,7 +27,8 @@ class Batch:
     token_ids, positions: int64 [t]; slots: int64 [t], block × s + offset, where the token's K and V go;
     cu_query: int32 [n + 1], cumulative query lengths; seq_lens: int32 [n], tokens in the KV cache after this pass;
     block_tables: int32 [n, width]; logits_index: int64 [m], which of the t tokens need logits.
-    max_query, max_seq: upper bounds known on the host, so that no grid needs a device read.
+    max_query, max_seq: upper bounds known on the host, so that no grid needs a device read. decodes: how many rows at
+    the front have one query each, so that they can be cut up otherwise than the chunks behind them.
     shared: what a set of operations works out in the first layer of the pass and reads in the others.
     """
 
@@ -34,6 +41,7 @@ class Batch:
     logits_index: torch.Tensor
     max_query: int
     max_seq: int
+    decodes: int = 0
     shared: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,4 +81,12 @@ class Ops(Protocol):
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """[t, 2 f] → [t, f]: silu(first half) × second half."""
+        ...
+
+    def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
+        """The sampler that goes with these operations, for `rows` request slots."""
+        ...
+
+    def graphs(self, model: Decoder, rows: Rows, sampler: Sampler) -> DecodeGraphs | None:
+        """Whole decode steps as captured graphs, where the device has them. `sampler`: made by `sampler`."""
         ...

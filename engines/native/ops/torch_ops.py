@@ -7,11 +7,18 @@ as few torch calls as possible. The runner keeps each layer's pool head-major in
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 
 from engines.native.ops.base import Batch
 from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
+from engines.native.sample.sampler import Sampler
+
+if TYPE_CHECKING:
+    from engines.native.models.decoder import Decoder
+    from engines.native.state import Rows
 
 
 class TorchOps:
@@ -75,6 +82,12 @@ class TorchOps:
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
+
+    def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
+        return Sampler(rows, vocab, device)
+
+    def graphs(self, model: Decoder, rows: Rows, sampler: Sampler) -> None:
+        """None: these operations read lengths on the host."""
 
     def _double(self, weight: torch.Tensor) -> torch.Tensor:
         found = self._doubled.get(id(weight))

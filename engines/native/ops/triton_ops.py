@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import torch
 
+from engines.native.decode_graph import DecodeGraphs
 from engines.native.kernels import INTERPRETED, fused
 from engines.native.kernels.attention import paged_attention
 from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
 from engines.native.ops.base import Batch
+from engines.native.sample.triton_sampler import TritonSampler
+
+if TYPE_CHECKING:
+    from engines.native.models.decoder import Decoder
+    from engines.native.sample.sampler import Sampler
+    from engines.native.state import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One attention launch. tokens: its queries in the pass; cu_query counts from the first of them."""
+
+    tokens: slice
+    cu_query: torch.Tensor
+    seq_lens: torch.Tensor
+    block_tables: torch.Tensor
+    launch: Launch
 
 
 class TritonOps:
@@ -45,24 +66,49 @@ class TritonOps:
     def attention(
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
-        device, workspace = self._on(q.device)
-        kv_heads, _, head_dim = k_cache.shape[1:]
-        launch: Launch | None = batch.shared.get(f"attention {window}")
-        if launch is None:
-            launch = batch.shared[f"attention {window}"] = plan(
-                tokens=q.shape[0], rows=batch.seq_lens.numel(), group=q.shape[1] // kv_heads, kv_heads=kv_heads,
-                head_dim=head_dim, max_query=batch.max_query, max_seq=batch.max_seq, window=window, dtype=q.dtype,
-                device=device,
-            )  # fmt: skip
+        _, workspace = self._on(q.device)
+        parts: list[_Part] | None = batch.shared.get(f"attention {window}")
+        if parts is None:
+            parts = batch.shared[f"attention {window}"] = self._parts(q, k_cache, batch, window)
         out = torch.empty_like(q)
-        paged_attention(
-            q, k_cache, v_cache, out, batch.cu_query, batch.seq_lens, batch.block_tables,
-            scale=scale, window=window, launch=launch, workspace=workspace,
-        )  # fmt: skip
+        for part in parts:
+            paged_attention(
+                q[part.tokens], k_cache, v_cache, out[part.tokens], part.cu_query, part.seq_lens, part.block_tables,
+                scale=scale, window=window, launch=part.launch, workspace=workspace,
+            )  # fmt: skip
         return out
+
+    def _parts(self, q: torch.Tensor, k_cache: torch.Tensor, batch: Batch, window: int) -> list[_Part]:
+        """Decodes and chunks of a mixed step apart: a tile for a chunk is mostly empty for a row with one query."""
+        device, _ = self._on(q.device)
+        kv_heads, _, head_dim = k_cache.shape[1:]
+
+        def part(tokens: slice, rows: slice, cu_query: torch.Tensor, max_query: int) -> _Part:
+            seq_lens, count = batch.seq_lens[rows], len(q[tokens])
+            launch = plan(
+                tokens=count, rows=len(seq_lens), group=q.shape[1] // kv_heads, kv_heads=kv_heads, head_dim=head_dim,
+                max_query=max_query, max_seq=batch.max_seq, window=window, dtype=q.dtype, device=device,
+            )  # fmt: skip
+            return _Part(tokens, cu_query, seq_lens, batch.block_tables[rows], launch)
+
+        at = batch.decodes
+        if not 0 < at < len(batch.seq_lens):
+            return [part(slice(None), slice(None), batch.cu_query, batch.max_query)]
+        return [
+            part(slice(at), slice(at), batch.cu_query[: at + 1], 1),
+            part(slice(at, None), slice(at, None), batch.cu_query[at:] - at, batch.max_query),
+        ]
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         return fused.silu_mul(gate_up)
+
+    def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
+        return TritonSampler(rows, vocab, device)
+
+    def graphs(self, model: Decoder, rows: Rows, sampler: Sampler) -> DecodeGraphs | None:
+        if rows.device.type != "cuda" or not isinstance(sampler, TritonSampler):
+            return None
+        return DecodeGraphs(model, rows, sampler)
 
     def _on(self, device: torch.device) -> tuple[Device, Workspace]:
         if device not in self._devices:

@@ -9,7 +9,8 @@ Top = tuple[list[int], list[float]]
 
 
 def of_tokens(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> tuple[list[float], list[Top]]:
-    """logits float32 [m, vocab], tokens int64 [m] → the tokens' log-probabilities, and per line the `top` best."""
+    """logits [m, vocab], tokens int64 [m] → the tokens' log-probabilities, and per line the `top` best."""
+    logits = logits.float()
     whole = logits.logsumexp(dim=-1, keepdim=True)
     own = (logits.gather(1, tokens[:, None]) - whole)[:, 0].tolist()
     if top <= 0:

@@ -39,8 +39,9 @@ class Sampler:
         self.adjuster.fill(row, token_ids, params, prompt_len)
 
     def sample(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:
-        """logits float32 [m, vocab], written over; positions: index in its sequence of the token that each row
-        draws. → int64 [m] on the device."""
+        """logits [m, vocab], written over where they are float32; positions: index in its sequence of the token that
+        each row draws. → int64 [m] on the device."""
+        logits = logits.float()
         self.adjuster.apply(logits, rows, positions)
         random = self._random[rows]
         if not random.any():

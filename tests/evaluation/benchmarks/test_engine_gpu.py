@@ -36,7 +36,7 @@ def test_the_shapes_are_the_published_models(name, parameters):
 def test_a_profile_counts_overlapping_work_once():
     works = [Work("gemm", 0, 40), Work("norm", 30, 60), Work("Memcpy DtoH", 100, 104), Work("gemm", 32, 36)]
     assert engine_profile.busy_time(works) == 64
-    rows = {row.metric: row.value for row in engine_profile.rows_of("step", works, wall=1.0, between=0.1)}
+    rows = {row.metric: row.value for row in engine_profile.rows_of("step", works, wall=1.0, launch=0.1)}
     steps = engine_profile.STEPS
     assert rows["kernels"] == 3 / steps
     assert rows["copies and fills"] == 1 / steps

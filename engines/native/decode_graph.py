@@ -1,0 +1,126 @@
+"""A pure decode step as one CUDA graph: inputs from the row tables, layers, head, draw, token into its row.
+
+One graph per (rows, keys, filters), each rounded up to a bucket: padded rows compute on the null block, and attention's
+programs for keys that no row has leave at once. The host sends row numbers and lengths, and launches. A graph is
+captured after the first step of its bucket, which runs the same body without one and so compiles its kernels; a step's
+tokens are therefore the same with and without a graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engines.native.kernels.prep import prepare
+from engines.native.ops.base import Batch
+from engines.native.sample.triton_sampler import TritonSampler
+from engines.native.state import Rows
+from engines.native.step import StepPlan
+
+if TYPE_CHECKING:
+    from engines.native.models.decoder import Decoder
+
+SMALLEST_KEYS = 512
+
+
+def rows_bucket(rows: int) -> int:
+    """1, 2, 4, 8, then multiples of 8 to 64, of 16 to 256, of 32 beyond: at most an eighth is padding."""
+    if rows <= 8:
+        return 1 << (rows - 1).bit_length()
+    step = 8 if rows <= 64 else 16 if rows <= 256 else 32
+    return -(-rows // step) * step
+
+
+def keys_bucket(keys: int, longest: int) -> int:
+    """Quarters of powers of two: a bound on keys sets the length of attention's splits, and a loose one unbalances."""
+    if keys <= SMALLEST_KEYS:
+        return min(SMALLEST_KEYS, longest)
+    step = 1 << ((keys - 1).bit_length() - 3)
+    return min(-(-keys // step) * step, longest)
+
+
+@dataclass(slots=True)
+class _Graph:
+    """sent: int32 [2, n], rows (−1 is padding) and their lengths before the step. tokens: int32 [n], drawn."""
+
+    sent: torch.Tensor
+    tokens: torch.Tensor
+    graph: torch.cuda.CUDAGraph | None = None
+
+
+class DecodeGraphs:
+    """Owned by the runner of a GPU. All graphs share one memory pool: they run one after another."""
+
+    def __init__(self, model: Decoder, rows: Rows, sampler: TritonSampler) -> None:
+        self._model, self._rows, self._sampler = model, rows, sampler
+        self._graphs: dict[tuple[int, int, bool], _Graph] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(rows.device)  # type: ignore[no-untyped-call]
+        count = rows_bucket(rows.tokens.shape[0])
+        self._places = torch.arange(count + 1, dtype=torch.int32, device=rows.device)
+
+    def takes(self, plan: StepPlan) -> bool:
+        return bool((plan.count == 1).all() and plan.sample.all()) and self._sampler.plain(plan.rows)
+
+    def launch(self, plan: StepPlan) -> torch.Tensor:
+        """Token ids, int32 [n] on the device, good until the next launch."""
+        n, count = len(plan.rows), rows_bucket(len(plan.rows))
+        keys = keys_bucket(int(plan.start.max()) + 1, self._rows.tokens.shape[1])
+        filters = self._sampler.filters(plan.rows)
+        self._sampler.send()
+        step = self._graphs.get((count, keys, filters))
+        if step is None:
+            step = self._graphs[count, keys, filters] = _Graph(
+                torch.empty(2, count, dtype=torch.int32, device=self._rows.device),
+                torch.empty(count, dtype=torch.int32, device=self._rows.device),
+            )
+        sent = np.full((2, count), -1, np.int32)
+        sent[0, :n], sent[1, :n], sent[1, n:] = plan.rows, plan.start, 0
+        step.sent.copy_(torch.from_numpy(sent).pin_memory(), non_blocking=True)
+        if step.graph is None:
+            self._compute(step, keys, filters)
+            step.graph = self._capture(step, keys, filters)
+        else:
+            step.graph.replay()
+        return step.tokens[:n]
+
+    def _capture(self, step: _Graph, keys: int, filters: bool) -> torch.cuda.CUDAGraph:
+        """Without the clean-up of torch.cuda.graph(), which would empty the allocator's cache in mid-traffic."""
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            self._compute(step, keys, filters)
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return graph
+
+    def _compute(self, step: _Graph, keys: int, filters: bool) -> None:
+        table, model = self._rows, self._model
+        rows, starts = step.sent.unbind(0)
+        count = len(rows)
+        made = prepare(
+            table.tokens, table.block_tables, rows, starts, self._places[: count + 1], self._places[:count],
+            total=count, logits=count, width=-(-keys // table.block_size), block_size=table.block_size, max_query=1,
+        )  # fmt: skip
+        hidden = model.hidden(
+            Batch(
+                token_ids=made.token_ids,
+                positions=made.positions,
+                slots=made.slots,
+                cu_query=self._places[: count + 1],
+                seq_lens=made.seq_lens,
+                block_tables=made.block_tables,
+                logits_index=made.logits_index,
+                max_query=1,
+                max_seq=keys,
+            )
+        )
+        own = torch.where(rows < 0, table.tokens.shape[0] - 1, rows)  # padding draws for the row that is nobody's
+        following = made.positions + 1
+        tokens = self._sampler.draw(model.logits(hidden), own, following, filters)
+        table.append_tokens(own.long(), following, tokens)
+        step.tokens.copy_(tokens)

@@ -1,0 +1,83 @@
+"""The sampler of a GPU: the kernels of `engines.native.kernels.sampling`, which read parameters from device columns, so
+that a draw can stand inside a captured graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engines.native.kernels import sampling
+from engines.native.request import SamplingParams
+from engines.native.sample.sampler import Sampler
+from engines.native.step import Int32
+
+
+class TritonSampler(Sampler):
+    """Adjustments (penalties, bias, barred stop tokens) are made by the Adjuster before the kernels, outside graphs."""
+
+    def __init__(self, rows: int, vocab: int, device: torch.device) -> None:
+        super().__init__(rows, vocab, device)
+        self._sent = False  # whether the device columns hold what the host's do
+        one = torch.zeros(1, 1, dtype=torch.int32, device=device)  # stands for what no flag lets the kernels read
+        self._table = sampling.SamplingTable(
+            temperature=torch.zeros(rows + 1, device=device),
+            top_k=torch.zeros(rows + 1, dtype=torch.int32, device=device),
+            top_p=torch.ones(rows + 1, device=device),
+            min_p=torch.zeros(rows + 1, device=device),
+            repetition=one, presence=one, frequency=one,
+            seed=torch.zeros(rows + 1, dtype=torch.int64, device=device),
+            output_counts=one, in_prompt=one, bias_ids=one, bias_values=one, bias_len=one,
+            barred_ids=one, barred_len=one, first_stop=one,
+        )  # fmt: skip
+
+    def fill(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
+        super().fill(row, token_ids, params, prompt_len)
+        self._sent = False
+
+    def send(self) -> None:
+        """Bring the device columns up to date: before `draw`, outside a graph."""
+        if self._sent:
+            return
+        self._sent = True
+        table = self._table
+        columns = (
+            self._floats[:, 0],
+            self._floats[:, 1],
+            self._floats[:, 2],
+            self._top_k.astype(np.int32),
+            self._seeds,
+        )
+        targets = (table.temperature, table.top_p, table.min_p, table.top_k, table.seed)
+        for column, target in zip(columns, targets, strict=True):
+            target[:-1] = self._pinned(np.ascontiguousarray(column))
+
+    def plain(self, rows: Int32) -> bool:
+        """Whether the draw for `rows` is `draw` alone: nobody asks for adjustments or log-probabilities."""
+        return not self.adjuster.concerns(rows) and bool((self.logprobs[rows] < 0).all())
+
+    def filters(self, rows: Int32) -> bool:
+        return bool(self._filtered[rows].any())
+
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, filters: bool) -> torch.Tensor:
+        """logits [m, vocab], contiguous; rows int32 [m], where the last row of the tables is padding; positions int64
+        [m] → token ids int32 [m]. No work on the host."""
+        tokens, _ = sampling.sample(
+            logits, rows, positions, self._table, penalties=False, bias=False, filters=filters
+        )  # fmt: skip
+        return tokens
+
+    def sample(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:
+        self.send()
+        if self.adjuster.concerns(rows):
+            logits = logits.float()
+            self.adjuster.apply(logits, rows, positions)
+        own, at = self._pinned(rows.astype(np.int32)), self._pinned(positions.astype(np.int64))
+        tokens = self.draw(logits, own, at, self.filters(rows)).long()
+        self.adjuster.count(rows, tokens)
+        return tokens
+
+    def _pinned(self, values: NDArray[np.generic]) -> torch.Tensor:
+        """On the device, without waiting for it."""
+        tensor = torch.from_numpy(values)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
