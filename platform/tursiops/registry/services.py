@@ -117,10 +117,8 @@ def placeholder_dropped(*, version: Version, job: Job) -> None:
     existing = Version.objects.select_related("model").get(pk=job.report["version"])
     Job.objects.filter(pk=job.pk).update(subject_id=existing.pk, updated_at=timezone.now())
     job.subject_id = existing.pk
-    pk, label = version.pk, str(version)
-    version.delete()
-    text = f"{label} was not needed: the same files are {existing}"
-    _tell(version.model.team, IMPORTER, "version.deleted", "version", pk, text, {"id": str(pk)})
+    text = f"{version} was not needed: the same files are {existing}"
+    _delete_and_tell(version, IMPORTER, text)
 
 
 @transaction.atomic
@@ -160,9 +158,7 @@ def delete_version(*, version: Version, actor: Actor) -> None:
     aliases = sorted(version.aliases.values_list("name", flat=True))
     if aliases:
         raise Conflict(f"{version} is {', '.join(aliases)}.", code="in_use", hint="Move or remove these aliases first.")
-    pk, team, label = version.pk, version.model.team, str(version)
-    version.delete()
-    _tell(team, actor, "version.deleted", "version", pk, f"{label} was deleted", {"id": str(pk)})
+    _delete_and_tell(version, actor, f"{version} was deleted")
     transaction.on_commit(queue.send_garbage_collection)
 
 
@@ -221,6 +217,13 @@ def _tell_of_model(model: Model, actor: Actor, kind: str, text: str, changes: di
 def _tell_of_version(version: Version, actor: Actor, kind: str, text: str) -> None:
     payload = rows.version_row(version.pk)
     _tell(version.model.team, actor, kind, "version", version.pk, text, payload, {"state": version.state})
+
+
+def _delete_and_tell(version: Version, actor: Actor, text: str) -> None:
+    """The event still says of which model it was: a list of models counts and shows versions."""
+    pk, payload = version.pk, {"id": str(version.pk), "model": str(version.model_id)}
+    version.delete()
+    _tell(version.model.team, actor, "version.deleted", "version", pk, text, payload)
 
 
 def _tell(

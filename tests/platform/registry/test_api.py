@@ -7,7 +7,7 @@ import uuid
 import pytest
 from tursiops.core.models import Event
 from tursiops.jobs.models import Job, JobState
-from tursiops.registry import sources
+from tursiops.registry import services, sources
 from tursiops.registry.models import Alias, LineageEdge, LineageKind, Model, Version, VersionState
 
 from tests import factories, tiny_models
@@ -213,6 +213,20 @@ def test_deleted_model_takes_versions_aliases_and_lineage_along(client, team):
     for rows in (Model, Version, Alias, LineageEdge):
         assert not rows.objects.exists()
     assert Event.objects.last().payload == {"id": str(model.pk)}
+
+
+@pytest.mark.django_db
+def test_every_event_of_a_version_names_its_model(client, team):
+    """A list of models, patched or fetched anew by events, must know whose versions have changed."""
+    job = client.post(f"{URL}/import", {"source": "demo", "name": "small"}).json()
+    version = Version.objects.select_related("model").get(pk=job["subject_id"])
+    services.version_failed(version=version, reason="The source is gone.")
+    services.version_importing(version=version)
+    Job.objects.update(state=JobState.CANCELLED)
+    assert client.delete(f"/api/v1/versions/{version.pk}").status_code == 204
+    told = Event.objects.filter(subject_type="version").order_by("sequence")
+    assert [event.kind for event in told] == [f"version.{it}" for it in ("importing", "failed", "importing", "deleted")]
+    assert {str(event.payload["model"]) for event in told} == {str(version.model_id)}
 
 
 @pytest.mark.django_db

@@ -18,8 +18,8 @@ const SHOWN_BY: Record<string, QueryKey[]> = {
   deployment: [['deployments'], ['nodes']],
   revision: [['deployments']],
   instance: [['deployments'], ['nodes']],
-  model: [['models']],
-  version: [['models'], ['versions']],
+  model: [['models'], ['versions'], ['deployments']], // its name is in theirs
+  version: [['models'], ['versions']], // lists and pages of models count and show versions
   job: [['jobs']],
   node: [['nodes']],
   gpu: [['nodes']],
