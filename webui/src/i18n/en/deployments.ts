@@ -20,6 +20,7 @@ export const deployments = {
     failed: 'Read the log of the failed instance, correct the cause, then restart it.',
     stopped: 'Start it to serve requests again.',
     starting: 'The first start of a model reads its files; progress stands at each instance.',
+    noRoom: 'Edit it to need less, free memory on a node, or add one; it is placed as soon as it fits.',
     deleting: 'Its instances drain, then it disappears.',
     ready: '',
   },

@@ -22,6 +22,7 @@ export const deployments: typeof en = {
     failed: '查看失败实例的日志，排除原因，然后重启它。',
     stopped: '启动后才会再次处理请求。',
     starting: '首次启动要读取模型文件，进度显示在每个实例上。',
+    noRoom: '编辑它以减少需求、在节点上腾出内存，或添加节点；放得下时会自动放置。',
     deleting: '实例排空后它就会消失。',
     ready: '',
   },

@@ -75,7 +75,11 @@ function StateReason({ deployment }: { deployment: Deployment }) {
   const t = useText()
   const reason = useSaid()(deployment.reason)
   const { state } = deployment
-  const next = t.deployments.next[state]
+  // Nothing loads yet: each node has been refused, with a reason.
+  const noRoom = deployment.instances.some(
+    ({ state, placement }) => state === 'pending' && (placement.rejected?.length ?? 0) > 0,
+  )
+  const next = t.deployments.next[noRoom && state !== 'deleting' ? 'noRoom' : state]
   if (state === 'ready') return reason ? <p className="muted">{reason}</p> : null
   const types = {
     failed: 'error',
