@@ -17,7 +17,7 @@ import torch
 from engines.native.kernels.prep import prepare
 from engines.native.ops.base import Batch
 from engines.native.sample.triton_sampler import TritonSampler
-from engines.native.state import Rows
+from engines.native.state import Rows, pinned
 from engines.native.step import StepPlan
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SMALLEST_KEYS = 512
 
 
 def rows_bucket(rows: int) -> int:
-    """1, 2, 4, 8, then multiples of 8 to 64, of 16 to 256, of 32 beyond: at most an eighth is padding."""
+    """1, 2, 4, 8, then multiples of 8 to 64, of 16 to 256, of 32 beyond."""
     if rows <= 8:
         return 1 << (rows - 1).bit_length()
     step = 8 if rows <= 64 else 16 if rows <= 256 else 32
@@ -57,8 +57,7 @@ class DecodeGraphs:
     def __init__(self, model: Decoder, rows: Rows, sampler: TritonSampler) -> None:
         self._model, self._rows, self._sampler = model, rows, sampler
         self._graphs: dict[tuple[int, int, bool], _Graph] = {}
-        self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(rows.device)  # type: ignore[no-untyped-call]
+        self._stream: torch.cuda.Stream | None = None  # on which graphs are captured
         count = rows_bucket(rows.tokens.shape[0])
         self._places = torch.arange(count + 1, dtype=torch.int32, device=rows.device)
 
@@ -79,16 +78,19 @@ class DecodeGraphs:
             )
         sent = np.full((2, count), -1, np.int32)
         sent[0, :n], sent[1, :n], sent[1, n:] = plan.rows, plan.start, 0
-        step.sent.copy_(torch.from_numpy(sent).pin_memory(), non_blocking=True)
+        step.sent.copy_(pinned(sent, self._rows.device), non_blocking=True)
         if step.graph is None:
             self._compute(step, keys, filters)
-            step.graph = self._capture(step, keys, filters)
+            step.graph = self.capture(step, keys, filters)
         else:
             step.graph.replay()
         return step.tokens[:n]
 
-    def _capture(self, step: _Graph, keys: int, filters: bool) -> torch.cuda.CUDAGraph:
+    def capture(self, step: _Graph, keys: int, filters: bool) -> torch.cuda.CUDAGraph | None:
         """Without the clean-up of torch.cuda.graph(), which would empty the allocator's cache in mid-traffic."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

@@ -40,7 +40,8 @@ class Pipeline:
     def turn(self, now: float) -> Flight | None:
         """Launch the next step if there is one. Returns the oldest step on its way if it must be waited for and
         committed before another can be launched, else None. `now`: time.monotonic(), s."""
-        step = self._scheduler.plan(now)
+        failed = bool(self._flights) and isinstance(self._flights[-1].pending, _Failed)
+        step = None if failed else self._scheduler.plan(now)  # what follows a failed step would build on nothing
         if step is not None:
             self._flights.append(Flight(step, self._launch(step)))
         if self._flights and (step is None or len(self._flights) >= self._runner.depth):

@@ -47,9 +47,14 @@ class Rows:
         self.lengths[rows] = (positions + 1).int()
 
     def send(self, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> torch.Tensor:
-        """A host array on the device. From pinned memory: the copy of any other waits for what the GPU is doing."""
-        tensor = torch.from_numpy(values)
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+        """A host array on the device, without waiting for it."""
+        return pinned(values, self.device).to(self.device, non_blocking=True)
+
+
+def pinned(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], device: torch.device) -> torch.Tensor:
+    """A host array ready to be copied to `device`: from unpinned memory the copy would wait for what a GPU is doing."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 class StepInputs:

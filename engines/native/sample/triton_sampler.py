@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from engines.native.kernels import sampling
 from engines.native.request import SamplingParams
 from engines.native.sample.sampler import Sampler
+from engines.native.state import pinned
 from engines.native.step import Int32
 
 
@@ -50,7 +50,7 @@ class TritonSampler(Sampler):
         )
         targets = (table.temperature, table.top_p, table.min_p, table.top_k, table.seed)
         for column, target in zip(columns, targets, strict=True):
-            target[:-1] = self._pinned(np.ascontiguousarray(column))
+            target[:-1].copy_(pinned(np.ascontiguousarray(column), self.device), non_blocking=True)
 
     def plain(self, rows: Int32) -> bool:
         """Whether the draw for `rows` is `draw` alone: nobody asks for adjustments or log-probabilities."""
@@ -72,12 +72,10 @@ class TritonSampler(Sampler):
         if self.adjuster.concerns(rows):
             logits = logits.float()
             self.adjuster.apply(logits, rows, positions)
-        own, at = self._pinned(rows.astype(np.int32)), self._pinned(positions.astype(np.int64))
+        own, at = (
+            pinned(values, self.device).to(self.device, non_blocking=True)
+            for values in (rows.astype(np.int32), positions.astype(np.int64))
+        )
         tokens = self.draw(logits, own, at, self.filters(rows)).long()
         self.adjuster.count(rows, tokens)
         return tokens
-
-    def _pinned(self, values: NDArray[np.generic]) -> torch.Tensor:
-        """On the device, without waiting for it."""
-        tensor = torch.from_numpy(values)
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor

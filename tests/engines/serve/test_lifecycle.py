@@ -157,8 +157,9 @@ def test_core_dies_with_the_api_process(start: Any) -> None:
     assert client.broken
 
 
-def test_failed_step_ends_its_requests_only(start: Any) -> None:
-    running = start(script={"step_s": 0.02, "fail_token": 4242})
+@pytest.mark.parametrize("depth", [1, 2], ids=["one step at a time", "two steps in flight"])
+def test_failed_step_ends_its_requests_only(start: Any, depth: int) -> None:
+    running = start(script={"step_s": 0.02, "fail_token": 4242, "depth": depth})
     good = Client(running, {"prompt": list(range(100, 130)), "max_tokens": 20})
     good.join(20)
     bad = running.post("/v1/completions", {"model": NAME, "prompt": [4242, 7]})

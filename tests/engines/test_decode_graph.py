@@ -1,0 +1,64 @@
+"""The body of a decode graph, run without a graph in the interpreter; graphs themselves: `graph_check` on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.native.config import EngineConfig
+from engines.native.decode_graph import DecodeGraphs, keys_bucket, rows_bucket
+from engines.native.offline import Offline
+from engines.native.request import SamplingParams
+from evaluation.benchmarks.random_model import TINY, random_runner
+
+
+@given(st.integers(1, 600))
+def test_rows_are_padded_to_few_sizes(rows: int) -> None:
+    bucket = rows_bucket(rows)
+    assert rows <= bucket
+    assert rows_bucket(bucket) == bucket
+    assert bucket - rows < (rows if rows <= 8 else 8 if rows <= 64 else 16 if rows <= 256 else 32)
+
+
+@given(st.integers(1, 140_000), st.integers(16, 140_000))
+def test_keys_are_bounded_by_a_quarter_more_at_most(keys: int, longest: int) -> None:
+    keys = min(keys, longest)
+    bucket = keys_bucket(keys, longest)
+    assert keys <= bucket <= longest
+    assert bucket <= max(512, keys * 5 // 4 + 1)
+
+
+class Uncaptured(DecodeGraphs):
+    """Every step runs the body that would be captured."""
+
+    launches = 0
+
+    def capture(self, step, keys, filters):
+        type(self).launches += 1
+
+
+@pytest.mark.kernels
+def test_the_body_draws_what_the_plain_path_draws() -> None:
+    generator = torch.Generator().manual_seed(2)
+    prompts = [torch.randint(0, TINY.vocab, (n,), generator=generator).tolist() for n in (9, 4, 1)]
+    params = [
+        SamplingParams(temperature=0, max_tokens=4),
+        SamplingParams(temperature=0.9, seed=3, max_tokens=5),
+        SamplingParams(temperature=1.2, seed=4, max_tokens=3, top_p=0.9, top_k=20),
+    ]
+    config = EngineConfig(
+        format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=4,
+        max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton",
+    )  # fmt: skip
+    drawn = []
+    for graphs in (False, True):
+        runner = random_runner(TINY, config, seed=5)
+        if graphs:
+            runner._graphs = Uncaptured(runner.model, runner.rows, runner.sampler)
+        results = Offline(config, runner).generate(prompts, params)
+        drawn.append([result.token_ids for result in results])
+    assert Uncaptured.launches > 2
+    assert drawn[0] == drawn[1]
+    assert [len(tokens) for tokens in drawn[0]] == [4, 5, 3]
