@@ -102,11 +102,9 @@ class Answer:
         return delta if tokens or self.finish is not None else None
 
     def _match(self, token: int, text: str) -> tuple[str, bool]:
-        if self._think is not None:
-            if token == self._think.begin:
-                self._thinking = True
-            elif token == self._think.end:
-                self._thinking = False
+        if self._think is not None and token in (self._think.begin, self._think.end):
+            self._thinking = token == self._think.begin
+            return self._stops.flush() + text, False  # a tag is no answer, and no stop string reaches across it
         if self._thinking or self.tokens < self._min_tokens:
             return text, False
         return self._stops.push(text)

@@ -63,6 +63,51 @@ def test_b5_thinking_that_the_prompt_opened_counts_too(model: ServedModel) -> No
     assert (delta.text, delta.finish) == ("a ", Finish.STOP)
 
 
+SEVERAL_TOKENS = ["🔥", "思考", "👩‍👩‍👧", "ď→"]  # each of several tokens, some of which end inside a character
+
+
+def grown(model: ServedModel, tokens: list[int], step: int, **options: object) -> tuple[str, Finish | None]:
+    """The text of an answer whose tokens come `step` at a time."""
+    growing, stream = answer(model, [9], **options)
+    text = ""
+    for place in range(0, len(tokens), step):
+        feed(stream, tokens[place : place + step])
+        delta = growing.advance()
+        assert delta is not None
+        text += delta.text
+        if delta.finish is not None:
+            break
+    return text, growing.finish
+
+
+@pytest.mark.parametrize("step", [1, 2, 100])
+@pytest.mark.parametrize("stop", SEVERAL_TOKENS)
+def test_b5_stops_of_several_tokens(model: ServedModel, stop: str, step: int) -> None:
+    assert len(encode(model, stop)) > 1
+    for thought in (f"is {stop} it?", f"it is {stop}"):  # the second ends where the thinking does
+        tokens = [THINK.begin, *encode(model, thought), THINK.end, *encode(model, f"So: {stop} and more")]
+        assert grown(model, tokens, step, stops=[stop], think=THINK) == (f"{thought}So: ", Finish.STOP)
+
+
+@pytest.mark.parametrize("step", [1, 2, 100])
+@pytest.mark.parametrize("stop", SEVERAL_TOKENS)
+def test_b5_a_stop_is_not_put_together_of_thinking_and_answer(model: ServedModel, stop: str, step: int) -> None:
+    for cut in range(1, len(stop)):
+        first, rest = stop[:cut], stop[cut:]
+        whole = [THINK.begin, *encode(model, f"a{first}"), THINK.end, *encode(model, f"{rest}b")]
+        assert grown(model, whole, step, stops=[stop], think=THINK) == (f"a{first}{rest}b", None)
+        around = [*encode(model, f"a{first}"), THINK.begin, *encode(model, "x"), THINK.end, *encode(model, f"{rest}b")]
+        assert grown(model, around, step, stops=[stop], think=THINK) == (f"a{first}x{rest}b", None)
+
+
+def test_b5_the_tags_own_text_is_no_answer(model: ServedModel) -> None:
+    """Some tokenizers write them out: their <think> is no special token."""
+    (begin,), (end,) = encode(model, " think"), encode(model, " thought")
+    tokens = [begin, *encode(model, " a"), end, *encode(model, " b c")]
+    found = grown(model, tokens, 1, stops=["thought", "think"], think=ThinkTokens(begin, end))
+    assert found == (" think a thought b c", None)
+
+
 def test_tokens_after_a_stop_string_count_for_nothing(model: ServedModel) -> None:
     growing, stream = answer(model, [9], stops=["two"])
     tokens = encode(model, "one two three four")

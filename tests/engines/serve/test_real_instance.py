@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from openai import OpenAI
 
 from engines.api import Phase
-from tests.engines.instances import NAME, ROOT, Running
+from tests.engines.instances import NAME, ROOT, Running, read_events
 from tests.engines.weights import smollm2
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
@@ -103,3 +104,31 @@ def test_seed_repeats_a_sampled_answer_whatever_runs_beside_it(real: Running) ->
     beside = real.complete(**{**body, "prompt": ["Once upon a time", "A recipe for", "In 1969,"]})["choices"]
     assert beside[0]["text"] == alone
     assert real.complete(**{**body, "seed": 12})["choices"][0]["text"] != alone
+
+
+def test_rapid_cancel_and_resubmit_of_overlapping_prompts_is_stable_e9(real: Running) -> None:
+    """Blocks of a cancelled request are given away while a step may still write into them."""
+    trunk = real.post("/tokenize", {"prompt": "Once upon a time there was a small boat on a wide sea. " * 8}).json()[
+        "tokens"
+    ]
+    ends = [" It was", " The captain", " One day"]
+    prompts = [[*trunk, *real.post("/tokenize", {"prompt": end}).json()["tokens"]] for end in ends]
+    body: dict[str, Any] = {"max_tokens": 6, "temperature": 0, "ignore_eos": True}
+    wanted = [real.complete(prompt=prompt, **body)["choices"][0]["text"] for prompt in prompts]
+    assert len(set(wanted)) == len(ends)
+
+    def cancelled_and_asked_again(index: int) -> str:
+        for kept in range(3):  # before its first token, after one, after two
+            asked = {"model": NAME, "stream": True, "prompt": prompts[index], **body, "max_tokens": 200}
+            with real.client.stream("POST", real.url + "/v1/completions", json=asked) as response:
+                events = read_events(response)
+                for _ in range(kept):
+                    next(events)
+        text: str = real.complete(prompt=prompts[index], **body)["choices"][0]["text"]
+        return text
+
+    with ThreadPoolExecutor(len(ends)) as threads:
+        for _ in range(2):
+            assert list(threads.map(cancelled_and_asked_again, range(len(ends)))) == wanted
+    real.eventually(lambda: real.metric("requests_running") == 0)
+    assert real.metric('requests_finished_total{reason="abort"}') >= 2 * len(ends) * 2

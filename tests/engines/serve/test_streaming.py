@@ -13,6 +13,7 @@ import pytest
 from openai import OpenAI
 
 from tests.engines.instances import NAME, Running
+from tests.engines.scripted_core import EOS
 
 
 def texts(events: list[Any]) -> list[str]:
@@ -63,6 +64,62 @@ def test_b3_held_back_tail_is_sent_when_length_ends_the_answer(instance: Running
     events = instance.events("/v1/completions", body)
     assert "".join(texts(events)) == "count one two"
     assert finish(events) == "length"
+
+
+def chat_of(instance: Running, tokens: int) -> dict[str, Any]:
+    """Messages whose prompt has exactly so many tokens."""
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": ""}]}
+    frame = instance.post("/tokenize", body).json()["count"]
+    body["messages"][0]["content"] = " sea" * (tokens - frame)
+    assert instance.post("/tokenize", body).json()["count"] == tokens
+    return body
+
+
+def both(instance: Running, body: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    """finish_reason and usage, which are the same streamed and whole."""
+    whole = instance.post("/v1/chat/completions", {"model": NAME, **body}).json()
+    events = instance.events("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
+    assert events[-1] == "[DONE]"
+    assert finish(events) == whole["choices"][0]["finish_reason"]
+    *chunks, last = events[:-1]
+    assert (
+        "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        == (whole["choices"][0]["message"]["content"])
+    )
+    counts = ("prompt_tokens", "completion_tokens", "total_tokens")
+    assert [last["usage"][name] for name in counts] == [whole["usage"][name] for name in counts]
+    return whole["choices"][0]["finish_reason"], whole["usage"]
+
+
+@pytest.mark.parametrize("limit", [{}, {"max_tokens": None}, {"max_completion_tokens": None}, {"max_tokens": 2048}])
+def test_c5_without_a_limit_a_chat_has_the_whole_rest_of_the_context(instance: Running, limit: dict[str, Any]) -> None:
+    context = instance.post("/tokenize", {"prompt": "x"}).json()["max_model_len"]
+    assert context == 2048
+    endless = {**limit, "ignore_eos": True}
+    reason, usage = both(instance, {**chat_of(instance, 1300), **endless})
+    assert (reason, usage["completion_tokens"], usage["total_tokens"]) == ("length", 748, context)
+    reason, usage = both(instance, {**chat_of(instance, 1300), **limit})
+    assert reason == "stop"
+    assert usage["completion_tokens"] < 100
+
+
+def test_c5_room_for_one_token_and_for_none(instance: Running) -> None:
+    reason, usage = both(instance, {**chat_of(instance, 2047), "ignore_eos": True})
+    assert (reason, usage["completion_tokens"], usage["total_tokens"]) == ("length", 1, 2048)
+    refused = instance.post("/v1/chat/completions", {"model": NAME, **chat_of(instance, 2048)})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+    assert error["message"].count("2048") == 2
+
+
+def test_c5_an_answer_that_ends_with_its_last_token_has_stopped(instance: Running) -> None:
+    body = chat_of(instance, 40)
+    prompt = instance.post("/tokenize", body).json()["tokens"]
+    ends_at = prompt.index(EOS) + 1  # the answer repeats the prompt, in which the system's message ends first
+    for tokens, reason in ((ends_at, "stop"), (ends_at - 1, "length")):
+        found, usage = both(instance, {**body, "max_tokens": tokens})
+        assert (found, usage["completion_tokens"]) == (reason, tokens)
 
 
 def test_min_tokens_and_ignore_eos_and_stop_token_ids(instance: Running) -> None:
