@@ -77,6 +77,18 @@ class ModelRunner:
         self._prompt_len[row] = prompt_len
         self._prompt_logprobs[row] = params.prompt_logprobs
 
+    def warm_up(self) -> None:
+        """Compile the kernels of every kind of step before the first request would wait for it. All tokens go to the
+        null block, in row 0, which the first request fills anew."""
+        longest = min(self.max_model_len, self.sizes.max_batched_tokens) - 3
+        drawn = [SamplingParams(temperature=0), SamplingParams(temperature=1, top_p=0.5), SamplingParams(logprobs=1)]
+        for count, params in [*((min(n, longest), drawn[0]) for n in (128, 12, 2)), *((1, each) for each in drawn)]:
+            prompt = [0] * (count + 1)
+            self.add(0, prompt, params, len(prompt))
+            for start, tokens in ((0, count), (count, 1), (count + 1, 1)):
+                row, first, much = np.array([[0], [start], [tokens]], np.int32)
+                self.launch(StepPlan(row, first, much, sample=np.array([start >= count]))).wait()
+
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         self.rows.append_blocks(plan)
@@ -204,5 +216,8 @@ def runner_for(
         sizes.block_size,
         sizes.plan.kv_cache / memory.MIB,
     )
+    runner = ModelRunner(shape, sizes, model, device)
+    if device.type == "cuda":
+        runner.warm_up()
     progress(1.0)
-    return ModelRunner(shape, sizes, model, device)
+    return runner
