@@ -156,8 +156,11 @@ def _read(who: sockets.Visitor, after: int) -> tuple[int, list[Event]]:
 
 
 def _after(query: bytes) -> int | None:
-    """`?after=`; -1 where it is not given, None where it is no event id."""
-    values = parse_qs(query.decode("latin-1")).get("after", [])
+    """`?after=`; -1 where it is not given, None where it is no event id or beside something that nothing reads."""
+    given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+    values = given.pop("after", [])
+    if given:
+        return None
     if not values:
         return -1
     return int(values[0]) if values[0].isascii() and values[0].isdigit() and len(values[0]) < 19 else None

@@ -65,7 +65,7 @@ async def test_gap_over_the_limit_asks_for_a_resync(team, viewer, monkeypatch):
 async def test_strangers_and_bad_ids_are_closed_with_a_reason(team, viewer):
     socket = await connect(None)
     assert await socket.closed_with() == 4401
-    for bad in ("?after=x", "?after=-1", "?after=99999999999999999999999", "?after=²"):
+    for bad in ("?after=x", "?after=-1", "?after=99999999999999999999999", "?after=²", "?aftr=1", "?after=1&x"):
         socket = await connect(viewer, bad)
         assert await socket.closed_with() == 4400
 
