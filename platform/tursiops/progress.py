@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+LEAST_FREE = 2 * 2**20  # bytes; SQLite and the broker need more than that for one change
 FREE = "free some space (`df -h`), then start again: what is done already is kept"
 
 
@@ -34,6 +35,16 @@ def disk_full(error: OSError) -> str:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ""
     return f"the disk is full{f' ({error.filename})' if error.filename else ''}"
+
+
+def or_full_disk(error: SetupError, folder: Path) -> SetupError:
+    """A full disk has many faces (a commit that fails, a process that ends): if it is one, that comes first."""
+    free = shutil.disk_usage(folder).free
+    if free >= LEAST_FREE or error.todo == FREE:
+        return error
+    return SetupError(
+        error.step, f"the disk is full ({free // 1024} KiB free at {folder}): {error.why}", FREE, error.log
+    )
 
 
 class Step:

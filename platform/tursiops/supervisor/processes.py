@@ -22,6 +22,7 @@ class Processes:
         self.run, self.port = run, port
         self.logs = run / "logs"
         self.children: dict[str, Child] = {}
+        self._unwritten = False  # the state file; said once
 
     def start(self, program: Program) -> Child:
         child = Child(program, ProcessLog(self.logs, program.name), self._remember)
@@ -33,8 +34,11 @@ class Processes:
         running = {name: (child.pid, child.start_time) for name, child in self.children.items() if child.running}
         try:
             state.write(self.run, self.port, running)
+            self._unwritten = False
         except OSError as error:  # a full disk must not keep a dead child from its next start
-            print(f"{self.run / 'supervisor.json'} can't be written: {error}", flush=True)
+            if not self._unwritten:
+                print(f"{self.run / 'supervisor.json'} can't be written: {error}", flush=True)
+            self._unwritten = True
 
     def broken(self) -> Child | None:
         """A child that keeps ending right after its start."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tursiops.progress import Progress, SetupError
+from tursiops.progress import Progress, SetupError, or_full_disk
 from tursiops.settings import base, env
 from tursiops.supervisor import ask, ports, state, table
 from tursiops.supervisor.processes import Processes
@@ -41,7 +41,7 @@ class Up:
             try:
                 await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
-                    starting.result()
+                    self._started(starting)
                     if not self.options.exit_when_ready:
                         print("Logs follow; Ctrl-C ends everything.\n", flush=True)
                         self.processes.follow()
@@ -52,6 +52,12 @@ class Up:
                 await asyncio.gather(starting, stopping, return_exceptions=True)
                 await self._end()
         return 0
+
+    def _started(self, starting: asyncio.Task[None]) -> None:
+        try:
+            starting.result()
+        except SetupError as error:
+            raise or_full_disk(error, base.DATA_DIR) from None
 
     def _told_to_stop(self) -> None:
         if self.stop.is_set():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tursiops import bootstrap, installed
-from tursiops.progress import FREE, SetupError, Step, run_steps
+from tursiops.progress import FREE, SetupError, Step, or_full_disk, run_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = argparse.Namespace(no_demo=True, cpu=False)
@@ -278,3 +278,14 @@ def test_a_full_disk_before_the_first_step_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr(bootstrap, "set_up", full)
     assert bootstrap.main(["up", "--no-demo"], ROOT) == 1
     assert "start failed: the disk is full (/data/run/logs)" in capsys.readouterr().err
+
+
+def test_whatever_failed_on_a_full_disk_the_disk_is_named(monkeypatch, tmp_path):
+    failed = SetupError("database", "ended with status 1: in _commit", "see the log", tmp_path / "x.log")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**39, 2**39))
+    assert or_full_disk(failed, tmp_path) is failed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 8192))
+    said = str(or_full_disk(failed, tmp_path))
+    assert said.startswith(f"database failed: the disk is full (8 KiB free at {tmp_path}): ended with status 1")
+    assert FREE in said
+    assert str(tmp_path / "x.log") in said
