@@ -17,6 +17,9 @@ import zmq
 from engines.native.ipc import FromCore, ToCore, decode_from_core, encode
 
 CORE_MODULE = "engines.native.core"
+QUIET = ("-W", "ignore:torch.quantize_per_tensor, torch.quantize_per_channel and other quantized:UserWarning")
+"""torch announces the end of the functions that pack int8 weights. Its version is pinned, and who serves a model can do
+nothing about it: that one warning stays out of the log of every start."""
 _FOLDER = "ts-core-"
 LAST_WORDS_S = 0.1
 """How long after its death what the core sent may still be on its way."""
@@ -49,6 +52,7 @@ class CoreProcess:
             return
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
+            *QUIET,
             "-m",
             self._module,
             *("--run-dir", str(self._run_dir), "--sockets", str(self._folder), "--parent", str(os.getpid())),

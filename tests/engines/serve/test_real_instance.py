@@ -14,6 +14,7 @@ import pytest
 from openai import OpenAI
 
 from engines.api import Phase
+from engines.native.serve.core_process import QUIET
 from tests.engines.instances import NAME, ROOT, Running, read_events
 from tests.engines.weights import smollm2
 
@@ -55,6 +56,19 @@ def test_the_core_loads_beside_the_api_process(real: Running) -> None:
     state = real.state
     assert state is not None
     assert real.core.create_time() < state.started_at  # taken when those imports were done
+
+
+def test_one_warning_of_torch_stays_out_of_the_log_and_no_other(real: Running) -> None:
+    assert list(QUIET) == real.core.cmdline()[1:3]
+    code = """
+import warnings, torch
+weight, one, zero = torch.ones(2, 2), torch.ones(2), torch.zeros(2, dtype=torch.int64)
+torch.quantize_per_channel(weight, one, zero, 0, torch.qint8)
+warnings.warn("another word of torch")
+"""
+    done = subprocess.run([sys.executable, *QUIET, "-c", code], capture_output=True, text=True, check=True)
+    assert "quantize" not in done.stderr
+    assert "another word of torch" in done.stderr
 
 
 def test_a_spec_that_cannot_be_served_leaves_no_core(tmp_path: Path) -> None:
