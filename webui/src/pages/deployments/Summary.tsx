@@ -26,7 +26,11 @@ export function Summary({ deployment }: { deployment: Deployment }) {
     {
       key: 'replicas',
       label: t.deployments.replicas,
-      children: t.deployments.readyOf(sum(deployment.ready), sum(deployment.replicas)),
+      children: (
+        <span className="nowrap">
+          {t.deployments.readyOf(sum(deployment.ready), sum(deployment.replicas))}
+        </span>
+      ),
     },
     { key: 'engine', label: t.deployments.engine, children: revision?.engine ?? '–' },
     {
