@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from engines.native.profile import STEPS, Profile, WatchedRunner, Work, busy_time
 from evaluation.benchmarks import engine_gpu, engine_profile, shapes
 from evaluation.benchmarks.engine_cases import CASES
-from evaluation.benchmarks.engine_profile import Work
 
 
 @pytest.mark.slow
@@ -35,9 +35,9 @@ def test_the_shapes_are_the_published_models(name, parameters):
 
 def test_a_profile_counts_overlapping_work_once():
     works = [Work("gemm", 0, 40), Work("norm", 30, 60), Work("Memcpy DtoH", 100, 104), Work("gemm", 32, 36)]
-    assert engine_profile.busy_time(works) == 64
-    rows = {row.metric: row.value for row in engine_profile.rows_of("step", works, wall=1.0, launch=0.1)}
-    steps = engine_profile.STEPS
+    assert busy_time(works) == 64
+    rows = {row.metric: row.value for row in engine_profile.rows_of("step", Profile(1.0, 0.1, works))}
+    steps = STEPS
     assert rows["kernels"] == 3 / steps
     assert rows["copies and fills"] == 1 / steps
     assert rows["host gap: wall − GPU busy"] == pytest.approx(1.0 - 0.064 / steps)
@@ -46,7 +46,7 @@ def test_a_profile_counts_overlapping_work_once():
 
 def test_decode_steps_are_stamped_and_prefill_is_not():
     config, runner = engine_gpu.engine_of("tiny")
-    watched = engine_profile.WatchedRunner(runner, None)
+    watched = WatchedRunner(runner, None)
     engine_gpu.seconds(config, watched, [[5] * 9, [6] * 11], 7)
     assert len(watched.stamps) == 6
     assert all(begun < ended for begun, ended in watched.stamps)
