@@ -13,7 +13,7 @@ from engines.native.scheduler import Scheduler, SchedulerConfig
 from tests.engines.weights import golden, smollm2
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, logprobs=5)
-NEAR_TIE = {"float32": 0.0, "int8": 1.0}
+NEAR_TIE = {"float32": 0.0, "int8": 0.15}
 """How far apart (in log probability) two tokens may be for another batch to choose the other one. The order of sums
 differs by batch: float32 hides that; rounding to 8 bits makes steps of it, which grow from layer to layer up to the
 noise of int8 itself (0.65 was seen)."""

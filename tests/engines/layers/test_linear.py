@@ -35,3 +35,10 @@ def test_int8_of_equal_values_and_zeros():
     weight = torch.randn(8, 16)
     x = torch.stack([torch.zeros(16), torch.full((16,), 3.0)])
     torch.testing.assert_close(DynamicInt8Linear(weight, None)(x), x @ weight.t(), atol=0.2, rtol=0.02)
+
+
+def test_int8_gives_a_token_the_same_whatever_is_beside_it():
+    torch.manual_seed(1)
+    layer, x = DynamicInt8Linear(torch.randn(96, 64), torch.randn(96)), torch.randn(7, 64) * torch.rand(7, 1)
+    together = layer(x)
+    assert all(torch.equal(layer(x[i : i + 1])[0], together[i]) for i in range(7))
