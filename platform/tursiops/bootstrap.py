@@ -12,9 +12,12 @@ that the next start skips it. A stamp is taken away before its step begins and w
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -22,10 +25,10 @@ import tempfile
 import time
 import urllib.request
 import zipfile
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
-from tursiops.installed import forget_half_installed
+from tursiops.installed import forget_half_installed, normalized
 from tursiops.progress import FREE, SetupError, Step, disk_full, run_steps
 
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -153,12 +156,33 @@ def set_up(
     venv = (venv or root / ".venv").expanduser().absolute()
     python = venv / "bin" / "python"
     logs.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    with only_one(venv):
+        make_ready(root, venv, logs, options, extras)
+    return python
+
+
+@contextlib.contextmanager
+def only_one(venv: Path) -> Iterator[None]:
+    """One set-up at a time in an environment and its clone; a second waits. Where no file can be made beside it,
+    nobody else makes one there either."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            venv.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(venv.with_name(f"{venv.name}.lock").open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("another set-up of this environment is running: waiting for it", flush=True)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def make_ready(root: Path, venv: Path, logs: Path, options: argparse.Namespace, extras: tuple[str, ...]) -> None:
+    began, python = time.monotonic(), venv / "bin" / "python"
+    unmade = not python.exists() or half_made(venv)
     todo = [
         Step("dependencies", logs, lambda step: install(step, root, python, extras, options.cpu))
-        if not python.exists()
-        or being_made(venv).exists()
-        or stale(venv / "stamp.json", dependencies_hash(root), extras)
+        if unmade or stale(venv / "stamp.json", dependencies_hash(root), extras)
         else None,
         Step("console", logs, lambda step: build_console(step, root, python))
         if stale(root / "platform/tursiops/console/dist/stamp.json", console_hash(root))
@@ -168,12 +192,11 @@ def set_up(
         else None,
     ]
     steps = [step for step in todo if step]
-    if steps and (not python.exists() or being_made(venv).exists()):
+    if unmade:
         run_steps([Step("environment", logs, lambda step: make_environment(step, venv))])
     if steps:
         run_steps(steps)
         print(f"set up in {time.monotonic() - began:.0f} s", flush=True)
-    return python
 
 
 def check_python(root: Path) -> None:
@@ -193,10 +216,22 @@ def being_made(venv: Path) -> Path:
 
 
 def make_environment(step: Step, venv: Path) -> None:
-    venv.parent.mkdir(parents=True, exist_ok=True)
-    being_made(venv).touch()
+    with contextlib.suppress(PermissionError):  # an empty folder in a place of somebody else's
+        being_made(venv).touch()
     fill_environment(step, venv)
-    being_made(venv).unlink()
+    being_made(venv).unlink(missing_ok=True)
+
+
+def half_made(venv: Path) -> bool:
+    """Was its making cut off, and is it not whole all the same? Somebody may have made it by hand since."""
+    if not being_made(venv).exists():
+        return False
+    try:
+        subprocess.run([str(venv / "bin/python"), "-m", "pip", "--version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return True
+    being_made(venv).unlink(missing_ok=True)
+    return False
 
 
 def fill_environment(step: Step, venv: Path) -> None:
@@ -238,10 +273,12 @@ def install(step: Step, root: Path, python: Path, extras: tuple[str, ...], cpu: 
     step.todo = "see the log; check the network, `pip config list` (a mirror: PIP_INDEX_URL) and the free disk space"
     pins, _, of_tests = (root / "constraints.txt").read_text().partition("# the tests' own")
     step.total = (pins + of_tests if extras else pins).count("==")
-    stamp = python.parent.parent / "stamp.json"
+    stamp, running = python.parent.parent / "stamp.json", python.parent.parent / "installing"
     stamp.unlink(missing_ok=True)
-    if broken := forget_half_installed(python.parent.parent):
+    ours = {normalized(pin.partition("==")[0]) for pin in (root / "constraints.txt").read_text().split() if "==" in pin}
+    if running.exists() and (broken := forget_half_installed(python.parent.parent, ours)):
         step.say(f"again: {', '.join(broken)}")
+    running.touch()
     if cpu:  # alone and from its own index, so that no other package is looked for there
         known = subprocess.run([str(python), "-c", "import torch"], capture_output=True, check=False)
         if known.returncode != 0:
@@ -250,6 +287,7 @@ def install(step: Step, root: Path, python: Path, extras: tuple[str, ...], cpu: 
             step.run([*pip, *quick, torch], required=False)  # no way there: take what pip's configuration gives
     name = f".[{','.join(extras)}]" if extras else "."
     step.run([*pip, "-c", "constraints.txt", "-e", name], cwd=root)
+    running.unlink()
     write_stamp(stamp, dependencies_hash(root), extras)
 
 
@@ -312,8 +350,9 @@ def fetch_weights(step: Step, python: Path) -> None:
 def sweep(folder: Path) -> None:
     """Downloads that were cut off. Young ones may be another clone's, which still writes."""
     for part in folder.glob(f"{PART}*"):
-        if time.time() - part.stat().st_mtime > DAY_S:
-            shutil.rmtree(part, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another clone sweeps too
+            if time.time() - part.stat().st_mtime > DAY_S:
+                shutil.rmtree(part, ignore_errors=True)
 
 
 # -- stamps -------------------------------------------------------------------------------------------------------
@@ -331,7 +370,9 @@ def dependencies_hash(root: Path) -> str:
 
 
 def node_modules_hash(root: Path) -> str:
-    return digest([root / "webui/package.json", root / "webui/package-lock.json"], root)
+    """They hold programs of this machine's kind too."""
+    kind = f"{sys.platform} {platform.machine()}"
+    return digest([root / "webui/package.json", root / "webui/package-lock.json"], root, kind)
 
 
 def console_hash(root: Path) -> str:

@@ -47,6 +47,9 @@ def or_full_disk(error: SetupError, folder: Path) -> SetupError:
     )
 
 
+_FULL = ("no space left", "disk quota exceeded", "error code enospc")  # tools' words; the last is npm's
+
+
 class Step:
     """One named piece of set-up on a thread of its own: what it does now, how far it is, how long it took."""
 
@@ -66,7 +69,7 @@ class Step:
             self.work(self)
         except SetupError as error:
             self.error = error
-        except (OSError, KeyError, StopIteration, zipfile.BadZipFile) as error:
+        except (OSError, KeyError, ValueError, StopIteration, zipfile.BadZipFile) as error:
             full = disk_full(error) if isinstance(error, OSError) else ""
             self.error = SetupError(self.name, full or repr(error), FREE if full else self.todo, self.log)
         self.ended = time.monotonic()
@@ -99,7 +102,7 @@ class Step:
                 self.observe(line.strip())
         if process.returncode and required:
             why = f"`{' '.join(argv[:4])} …` ended with status {process.returncode}: {told(tail)}"
-            full = any(words in line for line in tail for words in ("No space left", "ENOSPC", "Disk quota exceeded"))
+            full = any(words in line.lower() for line in tail for words in _FULL)
             raise SetupError(
                 self.name, f"the disk is full. {why}" if full else why, FREE if full else self.todo, self.log
             )

@@ -209,10 +209,35 @@ def empty_file(path: Path) -> None:
     ],
 )
 def test_a_half_unpacked_package_is_not_believed(site, damage, name):
-    assert installed.forget_half_installed(site.parents[2]) == []
+    assert installed.forget_half_installed(site.parents[2], {"thing"}) == []
     damage(site / name)
-    assert installed.forget_half_installed(site.parents[2]) == ["thing"]
+    assert installed.forget_half_installed(site.parents[2], {"other"}) == [], "not ours: changed on purpose"
+    assert installed.forget_half_installed(site.parents[2], {"thing"}) == ["thing"]
     assert not (site / "thing-1.0.dist-info").exists()
+
+
+def test_a_second_setup_waits_for_the_first(tmp_path, capsys):
+    venv = tmp_path / "somewhere" / ".venv"
+    code = f"""
+import sys; sys.path.insert(0, {str(ROOT / "platform")!r})
+from pathlib import Path; from tursiops import bootstrap
+with bootstrap.only_one(Path({str(venv)!r})): print("in", flush=True)
+"""
+    with bootstrap.only_one(venv):
+        second = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert "waiting" in second.stdout.readline()
+        assert second.poll() is None
+    assert second.communicate(timeout=20)[0] == "in\n"
+
+
+def test_an_environment_made_by_hand_after_a_cut_off_one_is_kept(tmp_path):
+    venv = tmp_path / ".venv"
+    script(venv / "bin/python", "exit 1")
+    bootstrap.being_made(venv).touch()
+    assert bootstrap.half_made(venv)
+    script(venv / "bin/python", "echo pip 26")
+    assert not bootstrap.half_made(venv)
+    assert not bootstrap.being_made(venv).exists()
 
 
 def test_weights_that_are_no_whole_file_are_fetched_again(clone, monkeypatch, tmp_path):

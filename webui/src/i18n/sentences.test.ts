@@ -29,6 +29,7 @@ describe('sentences of the platform in Chinese', () => {
       'It is cordoned: An admin closed it for new instances; those on it go on.',
       '节点已封锁：管理员已封锁它：不放置新实例，已有的继续运行。',
     ],
+    ['The engine ended with exit code 1.', '引擎以退出码 1 结束。'],
     ["name: 'A b' can't be a served name.", 'name：A b 不能用作服务名称。'],
   ])('%s', (english, chinese) => {
     expect(said(english)).toBe(chinese)

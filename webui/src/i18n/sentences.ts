@@ -83,7 +83,7 @@ function compile(english: string, translated: string): Template {
   for (const match of text.matchAll(PLACE)) {
     const [, kind = '', name = ''] = match
     places.push({ name, kind })
-    pattern += literal(text.slice(after, match.index)) + (kind === '#' ? '([\\d.,]+)' : '(.+?)')
+    pattern += literal(text.slice(after, match.index)) + (kind === '#' ? '([\\d.,]*\\d)' : '(.+?)')
     after = match.index + match[0].length
   }
   return { pattern: new RegExp(`^${pattern}${literal(text.slice(after))}\\.?$`, 'is'), places, translated }

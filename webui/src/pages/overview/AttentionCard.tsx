@@ -19,7 +19,7 @@ export function AttentionCard({ data }: { data: Overview }) {
           {concerns.map((one) => (
             <li key={one.key}>
               <div className="row-head">
-                <Link to={one.to}>{said(one.name)}</Link>
+                <Link to={one.to}>{one.kind === t.overview.job ? said(one.name) : one.name}</Link>
                 <span className="muted small">{one.kind}</span>
                 <Status state={one.state} />
               </div>
