@@ -8,6 +8,7 @@ tokens are therefore the same with and without a graph.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,11 @@ from engines.native.step import StepPlan
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
 
+log = logging.getLogger(__name__)
+
 SMALLEST_KEYS = 512
+MAX_GRAPHS = 512
+"""Each holds some device memory of the driver's, of which no plan knows."""
 
 
 def rows_bucket(rows: int) -> int:
@@ -44,11 +49,13 @@ def keys_bucket(keys: int, longest: int) -> int:
 
 @dataclass(slots=True)
 class _Graph:
-    """sent: int32 [2, n], rows (−1 is padding) and their lengths before the step. tokens: int32 [n], drawn."""
+    """sent: int32 [2, n], rows (−1 is padding) and their lengths before the step. tokens: int32 [n], drawn. plain: no
+    graph could be had, and none is tried again."""
 
     sent: torch.Tensor
     tokens: torch.Tensor
     graph: torch.cuda.CUDAGraph | None = None
+    plain: bool = False
 
 
 class DecodeGraphs:
@@ -79,24 +86,34 @@ class DecodeGraphs:
         sent = np.full((2, count), -1, np.int32)
         sent[0, :n], sent[1, :n], sent[1, n:] = plan.rows, plan.start, 0
         step.sent.copy_(pinned(sent, self._rows.device), non_blocking=True)
-        if step.graph is None:
-            self._compute(step, keys, filters)
-            step.graph = self.capture(step, keys, filters)
-        else:
+        if step.graph is not None:
             step.graph.replay()
+            return step.tokens[:n]
+        self._compute(step, keys, filters)
+        if not step.plain and len(self._graphs) <= MAX_GRAPHS:
+            step.graph = self.capture(step, keys, filters)
+        step.plain = step.graph is None
         return step.tokens[:n]
 
     def capture(self, step: _Graph, keys: int, filters: bool) -> torch.cuda.CUDAGraph | None:
-        """Without the clean-up of torch.cuda.graph(), which would empty the allocator's cache in mid-traffic."""
+        """Without the clean-up of torch.cuda.graph(), which would empty the allocator's cache in mid-traffic. None
+        where the device has no memory for it: the step itself is done, and its bucket goes on without a graph."""
         if self._stream is None:
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            self._compute(step, keys, filters)
-            graph.capture_end()
+        try:
+            with torch.cuda.stream(self._stream):
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    self._compute(step, keys, filters)
+                finally:
+                    graph.capture_end()
+        except RuntimeError:
+            log.exception("no graph for %d rows and %d keys: such steps stay plain", step.sent.shape[1], keys)
+            self._stream = None
+            return None
         torch.cuda.current_stream().wait_stream(self._stream)
         return graph
 

@@ -27,6 +27,8 @@ GPU_SHARE = 0.92
 """Of a GPU's free memory, which is 0.9 of the whole of one that is empty; the rest is for fragmentation, captured
 graphs and other processes."""
 _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
+GATHERED_KEYS = 16_384
+"""On a CPU: keys of several rows, padded to the longest, that a decode step gathers at once."""
 _INT8_SCRATCH = 120 * MIB
 """What FBGEMM's products leave in the heap beside the activations, measured."""
 
@@ -170,9 +172,11 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     q = shape.heads * shape.head_dim
     kv = shape.kv_heads * shape.head_dim
     per_token = 2 * shape.hidden + max(3 * shape.ffn, 3 * q + 2 * kv)  # in the gated MLP, or around attention
+    tokens = demand.max_num_seqs * demand.max_model_len
+    gathered = 2 * kv * width * min(tokens, GATHERED_KEYS) if demand.device == "cpu" else 0
     sampling = {"cpu": 12, "cuda": width + 4}[demand.device]  # bytes: logits, scores, noise
     logits = sampling * demand.max_num_seqs * shape.vocab
-    return demand.max_batched_tokens * per_token * width + logits
+    return demand.max_batched_tokens * per_token * width + gathered + logits
 
 
 def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:

@@ -78,10 +78,17 @@ class ModelRunner:
         self._prompt_logprobs[row] = params.prompt_logprobs
 
     def warm_up(self) -> None:
-        """Compile the kernels of every kind of step before the first request would wait for it. All tokens go to the
-        null block, in row 0, which the first request fills anew."""
+        """Compile the kernels of every kind of step before the first request would wait for it, and capture the largest
+        decode first, since smaller ones then use its memory. All tokens go to the null block, in row 0, which the first
+        request fills anew."""
         longest = min(self.max_model_len, self.sizes.max_batched_tokens) - 3
+        if longest < 1:
+            return
         drawn = [SamplingParams(temperature=0), SamplingParams(temperature=1, top_p=0.5), SamplingParams(logprobs=1)]
+        for params in (drawn[1], drawn[0]):
+            self.add(0, [0, 0], params, 2)
+            row, one = np.zeros(self.sizes.max_num_seqs, np.int32), np.ones(self.sizes.max_num_seqs, np.int32)
+            self.launch(StepPlan(row, one, one, sample=one > 0)).wait()
         for count, params in [*((min(n, longest), drawn[0]) for n in (128, 12, 2)), *((1, each) for each in drawn)]:
             prompt = [0] * (count + 1)
             self.add(0, prompt, params, len(prompt))
@@ -147,14 +154,15 @@ class ModelRunner:
         """Draw, and enter the tokens in their rows; int64 [m]. Log-probabilities, where asked, wait for the device."""
         rows, positions = plan.rows[sampled], (plan.start + plan.count)[sampled]
         asked = self.sampler.logprobs[rows]
-        raw = logits.clone() if (asked >= 0).any() else None
+        chosen, raw = np.flatnonzero(asked >= 0), None
+        if len(chosen):
+            index = self.rows.send(chosen)
+            raw = logits[index]  # a copy: the sampler may write over its rows
         tokens = self.sampler.sample(logits, rows, positions)
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
         if raw is not None:
-            chosen = np.flatnonzero(asked >= 0)
-            index = self.rows.send(chosen)
-            own, top = logprobs.of_tokens(raw[index], tokens[index], int(asked.max()))
+            own, top = logprobs.of_tokens(raw, tokens[index], int(asked.max()))
             for at, value, (ids, values) in zip(chosen.tolist(), own, top, strict=True):
                 position, count = int(sampled[at]), int(asked[at])
                 output.logprobs[position] = value

@@ -33,10 +33,14 @@ def test_keys_are_bounded_by_a_quarter_more_at_most(keys: int, longest: int) -> 
 class Uncaptured(DecodeGraphs):
     """Every step runs the body that would be captured."""
 
-    launches = 0
+    captures = steps = 0
 
     def capture(self, step, keys, filters):
-        type(self).launches += 1
+        self.captures += 1
+
+    def _compute(self, step, keys, filters):
+        self.steps += 1
+        super()._compute(step, keys, filters)
 
 
 @pytest.mark.kernels
@@ -60,6 +64,8 @@ def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too() -> None:
             runner.warm_up()
         results = Offline(config, runner).generate(prompts, params)
         drawn.append([result.token_ids for result in results])
-    assert Uncaptured.launches > 12, "the warm-up runs decode steps too"
+    made = runner._graphs
+    assert made.steps > 12, "the warm-up runs decode steps too"
+    assert made.captures == len(made._graphs), "a bucket that gets no graph is not tried again"
     assert drawn[0] == drawn[1]
     assert [len(tokens) for tokens in drawn[0]] == [4, 5, 3]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engines.native.memory import GATHERED_KEYS
 from engines.native.ops.base import Batch
 
 
@@ -36,16 +37,12 @@ class DecodeGroup:
     mask: torch.Tensor | None
 
 
-GROUP_KEYS = 2048
-"""Keys of the longest of several rows up to which gathering them, padded, wins over a call per row."""
-
-
 def decode_group(batch: Batch, cache: torch.Tensor, window: int) -> DecodeGroup | None:
     """cache: [B, hk, s, d]. None where the batch is no pure decode, or has rows too long to be padded."""
     rows = len(batch.seq_lens)
     if batch.max_query > 1 or len(batch.token_ids) != rows:
         return None
-    if rows > 1 and min(batch.max_seq, window or batch.max_seq) > GROUP_KEYS:
+    if rows > 1 and rows * min(batch.max_seq, window or batch.max_seq) > GATHERED_KEYS:
         return None
     pool, kv_heads, size = cache.shape[:3]
     ends = batch.seq_lens.long()[:, None]

@@ -59,9 +59,9 @@ class Adjuster:
         if adjustment.penalised:
             self._start_counts(row, token_ids, prompt_len)
 
-    def concerns(self, rows: Int32) -> bool:
+    def concerns(self, rows: list[int]) -> bool:
         """Whether any of `rows` has an adjustment."""
-        return bool(self._by_row) and any(row in self._by_row for row in rows.tolist())
+        return bool(self._by_row) and any(row in self._by_row for row in rows)
 
     def apply(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> None:
         """Write over logits float32 [m, vocab]."""

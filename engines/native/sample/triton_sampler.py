@@ -54,7 +54,7 @@ class TritonSampler(Sampler):
 
     def plain(self, rows: Int32) -> bool:
         """Whether the draw for `rows` is `draw` alone: nobody asks for adjustments or log-probabilities."""
-        return not self.adjuster.concerns(rows) and bool((self.logprobs[rows] < 0).all())
+        return not self.adjuster.concerns(rows.tolist()) and bool((self.logprobs[rows] < 0).all())
 
     def filters(self, rows: Int32) -> bool:
         return bool(self._filtered[rows].any())
@@ -68,14 +68,21 @@ class TritonSampler(Sampler):
         return tokens
 
     def sample(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:
+        """As `Sampler.sample`, but `logits` stay as they are: adjusted rows are drawn once more, from a copy."""
         self.send()
-        if self.adjuster.concerns(rows):
-            logits = logits.float()
-            self.adjuster.apply(logits, rows, positions)
-        own, at = (
-            pinned(values, self.device).to(self.device, non_blocking=True)
-            for values in (rows.astype(np.int32), positions.astype(np.int64))
-        )
-        tokens = self.draw(logits, own, at, self.filters(rows)).long()
-        self.adjuster.count(rows, tokens)
+        tokens = self._draw_for(logits, rows, positions)
+        if adjusted := [place for place, row in enumerate(rows.tolist()) if self.adjuster.concerns([row])]:
+            own, at = rows[adjusted], positions[adjusted]
+            places = self._send(np.array(adjusted, np.int64))
+            lines = logits[places].float()
+            self.adjuster.apply(lines, own, at)
+            tokens[places] = self._draw_for(lines, own, at)
+            self.adjuster.count(rows, tokens)
         return tokens
+
+    def _draw_for(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:
+        own, at = self._send(rows.astype(np.int32)), self._send(positions.astype(np.int64))
+        return self.draw(logits, own, at, self.filters(rows)).long()
+
+    def _send(self, values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> torch.Tensor:
+        return pinned(values, self.device).to(self.device, non_blocking=True)
