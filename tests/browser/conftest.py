@@ -139,6 +139,7 @@ def new_page(browser: Browser, platform: Platform, signed_in: dict) -> Iterator[
         state = None if anonymous else signed_in
         options.setdefault("locale", "en-US")
         options.setdefault("viewport", {"width": 1360, "height": 860})
+        options.setdefault("reduced_motion", "reduce")  # a page that is not painted never ends an animation
         context = browser.new_context(base_url=platform.url, storage_state=state, **options)
         contexts.append(context)
         page = context.new_page()

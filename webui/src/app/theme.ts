@@ -27,7 +27,7 @@ const DARK = {
 }
 
 /** Deep water by day, the same hue lifted by night. Everything else follows from Ant Design's algorithms. */
-export function themeConfig(dark: boolean): ThemeConfig {
+export function themeConfig(dark: boolean, still = false): ThemeConfig {
   return {
     algorithm: dark ? theme.darkAlgorithm : theme.defaultAlgorithm,
     token: {
@@ -38,6 +38,7 @@ export function themeConfig(dark: boolean): ThemeConfig {
       colorBgElevated: dark ? '#18232a' : '#ffffff',
       ...(dark ? DARK : LIGHT),
       borderRadius: 8,
+      motion: !still,
       fontFamily: FONT,
       fontFamilyCode: MONOSPACE,
     },
