@@ -155,6 +155,7 @@ def set_up(
     check_python(root)
     venv = (venv or root / ".venv").expanduser().absolute()
     python = venv / "bin" / "python"
+    logs.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the data folder: other users' eyes stay out
     logs.mkdir(parents=True, exist_ok=True)
     with only_one(venv):
         make_ready(root, venv, logs, options, extras)

@@ -1,4 +1,5 @@
-"""API keys open the control plane's REST API as well as /v1, with the rights of the person who made them."""
+"""API keys open the control plane's REST API as well as /v1, with the rights of the person who made them. One with a
+limit (models, rates, streams) is meant for an application, and opens /v1 alone: else it could lift its own limit."""
 
 from __future__ import annotations
 
@@ -33,6 +34,10 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         )
         if key is None:
             raise exceptions.AuthenticationFailed("This API key is unknown, expired or revoked.")
+        if key.limited:
+            raise exceptions.PermissionDenied(
+                "This API key has limits: it opens /v1 only. Use one without, or sign in."
+            )
         if key.last_used_at is None or now - key.last_used_at > _USE_WRITTEN_EVERY:
             ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
         request._request.team = key.team  # type: ignore[attr-defined] # as the middleware sets it

@@ -60,6 +60,11 @@ class ApiKey(TeamOwned):
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
 
+    @property
+    def limited(self) -> bool:
+        """Whether it may do less on /v1 than its team."""
+        return bool(self.allowed_models or self.requests_per_minute or self.tokens_per_minute or self.max_parallel)
+
 
 class AuditEntry(TeamOwned):
     """Who did what to what, with the values before and after. Never changed, never deleted by the product."""

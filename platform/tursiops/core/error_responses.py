@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import ProtectedError
 from django.http import Http404, HttpRequest, JsonResponse
@@ -27,6 +28,11 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if isinstance(error, ProtectedError):
         users = ", ".join(sorted({str(item) for item in error.protected_objects})[:5])
         return Response(body("in_use", f"Still in use by {users}.", "Remove what uses it first."), status=409)
+    if isinstance(error, RequestDataTooBig):
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        return Response(
+            body("too_large", f"The body is larger than {limit:,} bytes.", "Send less at once."), status=413
+        )
     if isinstance(error, DjangoValidationError):
         error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
     response = drf_handler(error, context)

@@ -143,7 +143,7 @@ WHITENOISE_AUTOREFRESH = False
 def database(url: str) -> dict[str, Any]:
     """Django's database settings for `url`; SQLite in the data folder where it is empty."""
     if not url:
-        DATA_DIR.mkdir(parents=True, exist_ok=True)
+        DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": str(DATA_DIR / "tursiops.sqlite3"),

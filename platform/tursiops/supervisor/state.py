@@ -24,7 +24,8 @@ class AlreadyRunning(Exception):
 @contextlib.contextmanager
 def only_one(run: Path) -> Iterator[None]:
     """Holds the folder's lock, which the kernel releases with the process. Raises AlreadyRunning."""
-    run.mkdir(parents=True, exist_ok=True)
+    run.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # as the bootstrap makes it
+    run.mkdir(exist_ok=True)
     with (run / "up.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -85,6 +85,27 @@ def test_key_opens_the_api_in_its_team_with_the_rights_of_its_maker(team, other_
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    "limit", [{"allowed_models": ["m"]}, {"requests_per_minute": 1}, {"tokens_per_minute": 1}, {"max_parallel": 1}]
+)
+def test_key_with_a_limit_opens_v1_alone_and_cannot_make_one_without(team, admin, limit):
+    key = factories.make_api_key(team, created_by=admin, **limit)
+    client = APIClient(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
+    assert_error_shape(client.get("/api/v1/audit"), 403)
+    refused = client.post(URL, {"name": "escalated"})
+    assert_error_shape(refused, 403)
+    assert "opens /v1 only" in refused.json()["error"]["message"]
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_body_over_the_limit_is_413_in_our_shape(team, admin):
+    key = factories.make_api_key(team, created_by=admin)
+    client = APIClient(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
+    assert_error_shape(client.post(URL, {"name": "x" * 3_000_000}, format="json"), 413)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("change", [
     {"revoked_at": timezone.now()}, {"expires_at": timezone.now() - timedelta(seconds=1)}, {"created_by": None},
 ])  # fmt: skip
