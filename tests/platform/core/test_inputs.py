@@ -190,3 +190,10 @@ def test_parameters_of_lists_are_still_taken(api, admin):
         "nodes?page=1",
     ):
         assert client.get(f"/api/v1/{query}").status_code == 200, query
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("given", ["-1", "0", "501", "1e3", "", "\u0665", "9" * 400])
+def test_a_page_size_that_cannot_be_served_is_refused_by_name(api, root, given):
+    error = assert_error_shape(api(root).get("/api/v1/models", {"page_size": given}), 400)
+    assert "from 1 to 500" in error["fields"]["page_size"][0]
