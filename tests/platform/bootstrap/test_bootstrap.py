@@ -23,13 +23,6 @@ OURS = ("bootstrap.py", "installed.py", "progress.py")
 
 
 @pytest.fixture
-def step(tmp_path):
-    step = Step("environment", tmp_path, lambda _: None)
-    step.log.write_text("")
-    return step
-
-
-@pytest.fixture
 def index(monkeypatch):
     """A package index that speaks the simple JSON API, on a port of its own. `index[name] = bytes` publishes."""
     files: dict[str, bytes] = {}

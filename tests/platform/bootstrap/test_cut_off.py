@@ -20,13 +20,6 @@ OPTIONS = argparse.Namespace(no_demo=True, cpu=False)
 
 
 @pytest.fixture
-def step(tmp_path):
-    step = Step("step", tmp_path, lambda _: None)
-    step.log.write_text("")
-    return step
-
-
-@pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A clone whose tools are scripts: they tell `calls` what they were asked, and hang half-way if `hang` is there."""
     root = tmp_path / "clone"

@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from django.db import OperationalError
 from tursiops.core import store
@@ -13,14 +12,9 @@ from tursiops.jobs import logs, orphans, run, runner, services
 from tursiops.jobs.kinds import JobKind
 from tursiops.jobs.models import JobState
 
+from tests.processes import alive
+
 pytestmark = pytest.mark.django_db
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def finished(job):
@@ -159,7 +153,7 @@ def test_cancel_kills_the_whole_group(make_act, tmp_path):
     _while_running(job, lambda: services.cancel_job(job=job, actor=Actor("alice")))
     assert job.state == JobState.CANCELLED
     assert job.reason == "Cancelled by alice."
-    assert all(is_gone(pid) for pid in pids(mark))
+    assert not any(alive(pid) for pid in pids(mark))
     assert time.monotonic() - started < 15
     assert not (orphans.folder() / f"{job.pk}.json").exists()
 
@@ -177,7 +171,7 @@ def test_lost_lease_stops_the_work_and_writes_nothing(make_act, tmp_path):
     job = make_act("sleep", mark=str(mark), seconds=60)
     _while_running(job, lambda: type(job).objects.filter(pk=job.pk).update(lease_owner="another"))
     assert (job.state, job.lease_owner, job.report) == (JobState.RUNNING, "another", {})
-    assert all(is_gone(pid) for pid in pids(mark))
+    assert not any(alive(pid) for pid in pids(mark))
 
 
 def test_stopping_worker_gives_the_job_back(make_act, tmp_path):
@@ -188,7 +182,7 @@ def test_stopping_worker_gives_the_job_back(make_act, tmp_path):
     finally:
         run.stopping.clear()
     assert (job.state, job.attempt) == (JobState.QUEUED, 0)
-    assert all(is_gone(pid) for pid in pids(mark))
+    assert not any(alive(pid) for pid in pids(mark))
 
 
 def test_progress_is_written_at_most_twice_a_second(make_act, tmp_path, monkeypatch):
