@@ -99,7 +99,7 @@ class DecodeGraphs:
         """Without the clean-up of torch.cuda.graph(), which would empty the allocator's cache in mid-traffic. None
         where the device has no memory for it: the step itself is done, and its bucket goes on without a graph."""
         if self._stream is None:
-            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call] # torch's
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())

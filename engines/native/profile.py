@@ -104,7 +104,7 @@ def run(config: EngineConfig, runner: ModelRunner, prompts: list[list[int]]) -> 
     _watch(config, runner, prompts, profiler)
     works = [
         Work(event.name, event.time_range.start, event.time_range.end)
-        for event in profiler.events() or []  # type: ignore[no-untyped-call]
+        for event in profiler.events() or []  # type: ignore[no-untyped-call] # torch's
         if event.device_type.name == ("CUDA" if gpu else "CPU")
         and not event.name.startswith("ProfilerStep")
         and (gpu or event.cpu_parent is None)

@@ -41,7 +41,7 @@ class Copied:
         """tokens: int [m] on the device, of the batch positions `places`; may change after the pass."""
         self._output, self._places = output, places
         self._tokens = tokens.to("cpu", non_blocking=True)  # from a GPU: into pinned memory, in the stream's order
-        self._done = torch.cuda.Event() if tokens.is_cuda else None  # type: ignore[no-untyped-call]
+        self._done = torch.cuda.Event() if tokens.is_cuda else None  # type: ignore[no-untyped-call] # torch's
         if self._done is not None:
             self._done.record()
 

@@ -54,7 +54,7 @@ export const playground: typeof en = {
   you: '您',
   suggestions: [
     '用两句话解释前缀缓存的作用。',
-    'Write a haiku about the sea.',
+    '写一首关于大海的短诗。',
     '列举小型语言模型的三个用途。',
   ],
   suggestionsTitle: '试试这些',
