@@ -69,6 +69,7 @@ class Offline:
             ids = np.array(prompt, np.int32)
             self.scheduler.add(Request(id=self._next_id, token_ids=ids, params=chosen, prompt_len=len(ids)))
         pipeline = Pipeline(self.runner, self.scheduler)
+        self._collect(results)  # a prompt that does not fit has ended already
         while self.scheduler.has_work or pipeline.in_flight:
             flight = pipeline.turn(time.monotonic())
             if flight is not None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engines.native.config import EngineConfig
+from engines.native.offline import Offline
 from engines.native.pipeline import Pipeline
 from engines.native.request import Finish, Request, SamplingParams
 from engines.native.scheduler import Scheduler, SchedulerConfig
 from engines.native.step import StepOutput, StepPlan
+from evaluation.benchmarks.random_model import TINY, random_runner
 from tests.engines.fake_runner import FakeRunner, expected
 
 
@@ -99,3 +102,17 @@ def test_a_step_that_cannot_be_launched_fails_after_those_before_it() -> None:
             scheduler.commit(flight.step, flight.pending.wait())
     assert {ending.id: ending.finish for ending in scheduler.endings} == {1: Finish.ERROR, 2: Finish.ERROR}
     assert scheduler.check() == []
+
+
+def test_offline_tells_of_a_prompt_that_fits_nowhere_and_goes_on() -> None:
+    config = EngineConfig(
+        format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=2,
+        max_batched_tokens=32, kv_cache_bytes=1 << 17, block_size=8, threads=1,
+    )  # fmt: skip
+    engine = Offline(config, random_runner(TINY, config, seed=5))
+    params = SamplingParams(temperature=0, max_tokens=2)
+    (alone,) = engine.generate([[1] * 24], params)
+    assert (alone.finish, alone.token_ids) == (Finish.ERROR, [])
+    assert "1 to 23 fit" in alone.message
+    beside, good = engine.generate([[1] * 24, [1, 2]], params)
+    assert (beside.finish, good.finish) == (Finish.ERROR, Finish.LENGTH)
