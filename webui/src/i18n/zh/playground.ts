@@ -52,11 +52,7 @@ export const playground: typeof en = {
   answerDone: (model) => `${model} 已回答。`,
   answerFailed: (model) => `${model} 失败。`,
   you: '您',
-  suggestions: [
-    '用两句话解释前缀缓存的作用。',
-    '写一首关于大海的短诗。',
-    '列举小型语言模型的三个用途。',
-  ],
+  suggestions: ['用两句话解释前缀缓存的作用。', '写一首关于大海的短诗。', '列举小型语言模型的三个用途。'],
   suggestionsTitle: '试试这些',
   notReady: '此部署尚未就绪：',
   gone: '没有这个名称的部署。',
