@@ -17,6 +17,7 @@ from tursiops.gateway.completions import Completions
 from tursiops.gateway.config import Config
 from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.exchange import new_request_id
+from tursiops.gateway.ledger import Ledger
 from tursiops.gateway.limits import Limiter
 from tursiops.gateway.passing import Passing, WebBroke
 from tursiops.gateway.pick import ready_instances
@@ -45,8 +46,9 @@ class Gateway:
         self._redis = new_redis(self._config.redis_url)
         self._source = SnapshotSource(self._config, self._redis)
         self._limiter = Limiter(self._redis)
-        self._sink = UsageSink(self._config, self._redis)
-        self._completions = Completions(self._config, self._source, self._limiter, self._sink)
+        ledger = Ledger(self._config.run_dir / "usage-open")
+        self._sink = UsageSink(self._config, self._redis, ledger)
+        self._completions = Completions(self._config, self._source, self._limiter, self._sink, ledger)
         self._passing = Passing(self._config)
         self._source.load_file()
         for work in (self._source.watch, self._limiter.renew, self._sink.run, self._completions.sweep):

@@ -17,6 +17,7 @@ from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.estimate import Estimator
 from tursiops.gateway.events import decode
 from tursiops.gateway.exchange import Exchange
+from tursiops.gateway.ledger import Ledger
 from tursiops.gateway.limits import Limiter
 from tursiops.gateway.loads import Loads
 from tursiops.gateway.pick import ready_instances
@@ -33,11 +34,14 @@ _SWEEP_S = 2.0
 class Completions:
     """Serves the endpoints that reach an engine. One task per request does the work; another watches its client."""
 
-    def __init__(self, config: Config, source: SnapshotSource, limiter: Limiter, sink: UsageSink) -> None:
+    def __init__(
+        self, config: Config, source: SnapshotSource, limiter: Limiter, sink: UsageSink, ledger: Ledger
+    ) -> None:
         self._config = config
         self._source = source
         self._limiter = limiter
         self._sink = sink
+        self._ledger = ledger
         self._loads = Loads(config.cooldown)
         self._admission = Admission(config, self._places)
         self._estimator = Estimator()
@@ -62,6 +66,9 @@ class Completions:
             await send_error(send, error, exchange.headers())
             return
         exchange.route = route
+        if endpoint.generates:
+            exchange.prompt_estimate = self._estimator.prompt_tokens(exchange.request, route)
+            exchange.slot = self._ledger.open(exchange.record())
         await self._attended(exchange, held, receive, send)
 
     async def _attended(self, exchange: Exchange, held: Reservation, receive: Receive, send: Send) -> None:
@@ -128,15 +135,13 @@ class Completions:
         await send_whole(send, exchange.status, opened.head, headers)
 
     async def _stream(self, exchange: Exchange, opened: Opened, stream: ClientStream) -> None:
-        assert exchange.request is not None
-        assert exchange.route is not None
         assert opened.scanner is not None
         exchange.status = 200
         await stream.stop_pinging()
         try:
             await stream.relay(opened)
         finally:
-            account(exchange, opened.scanner, self._estimator.prompt_tokens(exchange.request, exchange.route))
+            account(exchange, opened.scanner)
 
     def _finish(self, exchange: Exchange, held: Reservation) -> None:
         """The one place where a request is settled and billed."""
@@ -144,14 +149,15 @@ class Completions:
         assert exchange.route is not None
         if exchange.disconnected or exchange.broken == "client":
             exchange.disconnected, exchange.status, exchange.error_code = True, 499, "client_disconnected"
+            if exchange.instance and not exchange.prompt_tokens:
+                exchange.prompt_tokens = exchange.prompt_estimate  # an engine was at work on it
         elif exchange.status == 200:
             self._estimator.learn(exchange.request, exchange.route, exchange.prompt_tokens)
         task = asyncio.create_task(self._limiter.settle(held, exchange.used_tokens()))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-        record = exchange.record()
-        if record is not None and exchange.request.endpoint.generates:
-            self._sink.put(record)
+        if exchange.slot is not None:
+            self._sink.put(exchange.record(), exchange.slot)
         _measure(exchange)
 
     def _ready(self, deployment: str) -> int:

@@ -11,6 +11,7 @@ import uuid_utils
 from tursiops.gateway.asgi import HeaderList
 from tursiops.gateway.callers import Caller
 from tursiops.gateway.errors import GatewayError
+from tursiops.gateway.ledger import Slot
 from tursiops.gateway.records import UsageEntry
 from tursiops.gateway.request import Request
 from tursiops.gateway.snapshot import RouteEntry
@@ -44,6 +45,7 @@ class Exchange:
     status: int = 0  # of the answer as the client must judge it: 502 for a stream that broke
     error_code: str = ""
     finish_reason: str = ""
+    prompt_estimate: int = 0  # billed where the engine did not get to tell
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -53,7 +55,15 @@ class Exchange:
     waits_for_client: float = 0.0  # since when the client has taken nothing; 0: it takes
     broken: str = ""  # why the sweeper ended it
     close_engine: Callable[[], None] | None = None  # makes a read that waits for the engine fail
+    slot: Slot | None = None  # in the ledger; requests that generate have one
     answered: bool = False  # the last bytes are on their way: a client that leaves now has its answer
+
+    def sent_to(self, instance: str) -> None:
+        """From here on the request costs something."""
+        self.instance = instance
+        if self.slot is not None:
+            self.slot.write(self.record())
+            self.slot.passed(0, self.prompt_estimate)
 
     def failed(self, error: GatewayError) -> None:
         self.status = error.status
@@ -76,13 +86,19 @@ class Exchange:
         until = self.first_byte or time.perf_counter()
         return max(0.0, until - self.started - self.queue_s - self.engine_s)
 
+    def generated(self, events: int) -> int:
+        """Tokens that `events` of its stream stand for: a chat's first one says nothing yet."""
+        assert self.request is not None
+        return max(0, events - self.request.endpoint.chat)
+
     def used_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def record(self) -> UsageEntry | None:
-        """The usage record, or None for a request that reached no deployment."""
-        if self.caller is None or self.route is None or self.request is None:
-            return None
+    def record(self) -> UsageEntry:
+        """The usage record of a request that has its deployment, as it stands now."""
+        assert self.caller is not None
+        assert self.route is not None
+        assert self.request is not None
         now = time.perf_counter()
         return UsageEntry(
             request_id=self.request_id,

@@ -62,9 +62,11 @@ class ClientStream:
 
     async def relay(self, opened: Opened) -> None:
         """Pass the answer on to its end. Raises GatewayError if it breaks off after its first byte."""
-        exchange, scanner = self._exchange, opened.scanner
+        exchange, scanner, slot = self._exchange, opened.scanner, self._exchange.slot
         assert scanner is not None
+        assert slot is not None
         exchange.close_engine = opened.response.close
+        slot.passed(exchange.generated(scanner.seen.events), exchange.prompt_estimate)
         await self._body(opened.head)
         read = opened.response.content.readany
         while True:
@@ -81,6 +83,7 @@ class ClientStream:
             except EventTooLarge:
                 raise _broken(exchange, "an event is too long") from None
             if out:
+                slot.passed(exchange.generated(scanner.seen.events), exchange.prompt_estimate)
                 exchange.waits_for_client = time.perf_counter()
                 await self._send({"type": "http.response.body", "body": out, "more_body": True})
                 exchange.waits_for_client = 0.0
@@ -106,7 +109,7 @@ def _broken(exchange: Exchange, why: str) -> GatewayError:
     )
 
 
-def account(exchange: Exchange, scanner: EventScanner, prompt_estimate: int) -> None:
+def account(exchange: Exchange, scanner: EventScanner) -> None:
     """Write what a stream has used into `exchange`: the engine's own usage, else what has gone by."""
     seen = scanner.seen
     exchange.finish_reason = seen.finish_reason
@@ -115,9 +118,8 @@ def account(exchange: Exchange, scanner: EventScanner, prompt_estimate: int) -> 
         exchange.completion_tokens = seen.usage.completion_tokens
         exchange.cached_tokens = seen.usage.cached_tokens
     else:
-        preamble = 1 if exchange.request is not None and exchange.request.endpoint.chat else 0
-        exchange.prompt_tokens = prompt_estimate
-        exchange.completion_tokens = max(0, seen.events - preamble)
+        exchange.prompt_tokens = exchange.prompt_estimate
+        exchange.completion_tokens = exchange.generated(seen.events)
     if seen.error is not None:
         exchange.status = 502
         exchange.error_code = str(seen.error.get("code") or "upstream_error")

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from io import BufferedWriter
 from pathlib import Path
 
+from tursiops.gateway.locks import lock_or_none, private
+
 
 class Spill:
     """Bounded by `limit` bytes over all files of the folder. One record a line; a torn last line is left out."""
@@ -41,7 +43,7 @@ class Spill:
     def _begin(self) -> BufferedWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
-        self._writer = open(path, "ab", opener=_private)  # noqa: SIM115 - closed by `close`
+        self._writer = open(path, "ab", opener=private)  # noqa: SIM115 - closed by `close`
         fcntl.flock(self._writer, fcntl.LOCK_EX)
         return self._writer
 
@@ -54,20 +56,5 @@ class Spill:
     @contextmanager
     def claimed(self, path: Path) -> Iterator[list[bytes] | None]:
         """The records of a file that nobody writes, locked for the block; None where somebody has it."""
-        try:
-            file = open(path, "rb")  # noqa: SIM115 - closed below, with its lock
-        except FileNotFoundError:
-            yield None
-            return
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-                return
-            gone = os.fstat(file.fileno()).st_nlink == 0
-            yield None if gone else [line[:-1] for line in file if line.endswith(b"\n")]
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        with lock_or_none(path) as file:
+            yield None if file is None else [line[:-1] for line in file if line.endswith(b"\n")]

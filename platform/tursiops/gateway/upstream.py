@@ -103,7 +103,7 @@ class Upstream:
         exchange.reason = decision.reason
         if decision.instance is None:
             raise nothing_ready(exchange, self._snapshot())
-        exchange.instance = decision.instance.id
+        exchange.sent_to(decision.instance.id)
         return decision.instance
 
     async def _before_retry(

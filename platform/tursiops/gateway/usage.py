@@ -1,7 +1,8 @@
 """Usage records on their way out: memory → Redis stream, or → disk while Redis is away, and later from there.
 
 A record may arrive twice (an answer of Redis that got lost, a spill file read by two gateways); the database keeps
-the first of each request id. None is lost short of a full disk or the death of this process within milliseconds.
+the first of each request id. None is lost short of a full disk or a power cut: what a killed gateway still held, and
+what its running requests had used, stands in its ledger.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from redis.exceptions import RedisError
 
 from tursiops.gateway import metrics, records
 from tursiops.gateway.config import Config
+from tursiops.gateway.ledger import Ledger, Slot
 from tursiops.gateway.spill import Spill
 
 log = structlog.get_logger()
@@ -27,19 +29,23 @@ _REDIS_TIMEOUT_S = 2.0
 class UsageSink:
     """`put` never waits; `run` empties the buffer until cancelled."""
 
-    def __init__(self, config: Config, redis: Redis) -> None:
+    def __init__(self, config: Config, redis: Redis, ledger: Ledger) -> None:
         self._config = config
         self._redis = redis
-        self._buffer: deque[bytes] = deque()
+        self._ledger = ledger
+        self._buffer: deque[tuple[bytes, Slot]] = deque()
         self._filled = asyncio.Event()
         self._spill = Spill(config.run_dir / "usage-spill", config.usage_spill_limit)
         self._stream_full = False
 
-    def put(self, entry: records.UsageEntry) -> None:
+    def put(self, entry: records.UsageEntry, slot: Slot) -> None:
+        """`slot` keeps the record until it lies elsewhere."""
+        slot.write(entry)
         if len(self._buffer) >= self._config.usage_buffer:
             self._drop(1)
+            slot.free()
             return
-        self._buffer.append(records.encode(entry))
+        self._buffer.append((records.encode(entry), slot))
         self._filled.set()
 
     async def run(self) -> None:
@@ -55,15 +61,16 @@ class UsageSink:
     async def flush(self) -> None:
         """Empty the buffer, to Redis or to disk."""
         while self._buffer:
-            batch = list(itertools.islice(self._buffer, _BATCH))
+            batch = [record for record, _ in itertools.islice(self._buffer, _BATCH)]
             if not await self._send(batch):
                 self._to_disk(batch)
             for _ in batch:
-                self._buffer.popleft()
+                self._buffer.popleft()[1].free()
 
     async def close(self) -> None:
         await self.flush()
         self._spill.close()
+        self._ledger.close()
 
     async def _send(self, batch: list[bytes]) -> bool:
         """True if Redis has all of `batch`."""
@@ -106,9 +113,18 @@ class UsageSink:
     async def _replay(self) -> None:
         """Bring back what lies on disk, of this process and of ones that died, whenever Redis answers."""
         while True:
-            await asyncio.sleep(_REPLAY_EVERY_S)
+            await self.recover()
             if self._spill.files() and await self._length() < self._config.usage_stream_limit:
                 await self.replay()
+            await asyncio.sleep(_REPLAY_EVERY_S)
+
+    async def recover(self) -> None:
+        """Bill what gateways that were killed had not: their files stay until Redis has the records."""
+        for path, entries in self._ledger.left_behind():
+            if entries and not await self._send([records.encode(entry) for entry in entries]):
+                return
+            path.unlink(missing_ok=True)
+            log.info("gateway.usage_of_a_killed_gateway", records=len(entries))
 
     async def replay(self) -> None:
         self._spill.close()

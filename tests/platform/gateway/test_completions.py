@@ -313,7 +313,9 @@ async def test_client_that_leaves_while_waiting_closes_upstream(bench, engines):
         await until(lambda: engines[0].running == 1)
         sent.cancel()
         await until(lambda: engines[0].running == 0, 1)
-    assert [record.completion_tokens for record in await bench.usage(2)] == [0, 0]
+    for record in await bench.usage(2):
+        assert record.completion_tokens == 0
+        assert record.prompt_tokens > 0, "the engine was at work on its prompt"
 
 
 async def test_draining_instances_take_no_new_request(bench, engines):
