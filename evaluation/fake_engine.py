@@ -57,6 +57,8 @@ class FakeEngine:
         app.router.add_get("/health", self._health)
         app.router.add_post("/v1/chat/completions", self._generate)
         app.router.add_post("/v1/completions", self._generate)
+        app.router.add_post("/v1/messages", self._messages)
+        app.router.add_post("/v1/responses", self._responses)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -113,6 +115,88 @@ class FakeEngine:
             raise
         finally:
             self.running -= 1
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        """Anthropic's shape."""
+        body = await self._read(request)
+        if (refusal := self._refuses(request)) is not None:
+            return refusal
+        tokens, told = self._count(body), self.behaviour
+        usage = {"input_tokens": told.prompt_tokens - told.cached_tokens, "cache_read_input_tokens": told.cached_tokens}
+        text = [WORDS[index % len(WORDS)] for index in range(tokens)]
+        message = {"id": "msg_x", "type": "message", "role": "assistant", "model": "fake"}
+        if not body.get("stream"):
+            content = [{"type": "text", "text": "".join(text)}]
+            end = {"stop_reason": "end_turn", "usage": usage | {"output_tokens": tokens}}
+            return web.json_response(message | {"content": content} | end)
+        block = {"type": "text", "text": ""}
+        opening = [
+            {"type": "message_start", "message": message | {"content": [], "usage": usage | {"output_tokens": 1}}},
+            {"type": "content_block_start", "index": 0, "content_block": block},
+        ]
+        deltas = [
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}} for word in text
+        ]
+        closing = [
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": tokens}},
+            {"type": "message_stop"},
+        ]
+        failure = {"type": "error", "error": {"type": "api_error", "message": "KV cache lost"}}
+        return await self._named_events(request, opening, deltas, closing, failure)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        """OpenAI's newer shape."""
+        body = await self._read(request)
+        if (refusal := self._refuses(request)) is not None:
+            return refusal
+        tokens, told = int(body.get("max_output_tokens") or self.behaviour.tokens), self.behaviour
+        usage = {
+            "input_tokens": told.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": told.cached_tokens},
+            "output_tokens": tokens,
+        }
+        whole = {"id": "resp_x", "object": "response", "status": "completed", "usage": usage}
+        if not body.get("stream"):
+            return web.json_response(whole)
+        begun = {"id": "resp_x", "object": "response", "status": "in_progress", "usage": None}
+        opening = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
+        deltas = [{"type": "response.output_text.delta", "delta": WORDS[index % len(WORDS)]} for index in range(tokens)]
+        failure = {"type": "error", "code": "server_error", "message": "KV cache lost"}
+        closing = [{"type": "response.completed", "response": whole}]
+        return await self._named_events(request, opening, deltas, closing, failure)
+
+    async def _named_events(
+        self,
+        request: web.Request,
+        opening: list[dict[str, Any]],
+        deltas: list[dict[str, Any]],
+        closing: list[dict[str, Any]],
+        failure: dict[str, Any],
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        told = self.behaviour
+        for event in opening:
+            await response.write(_named(event))
+        for index, delta in enumerate(deltas):
+            if index == told.error_at:
+                await response.write(_named(failure))
+                break
+            if index == told.cut_at and request.transport is not None:
+                request.transport.close()
+                raise ConnectionResetError
+            if index == told.silent_end_at:
+                break
+            await response.write(_named(delta))
+            if told.interval:
+                await asyncio.sleep(told.interval)
+        else:
+            for event in closing:
+                await response.write(_named(event))
+        await response.write_eof()
+        return response
 
     def _count(self, body: dict[str, Any]) -> int:
         return int(body.get("max_tokens") or self.behaviour.tokens)
@@ -181,6 +265,10 @@ def _chunk(delta: dict[str, Any], chat: bool, finish: str | None = None) -> dict
 
 def _event(content: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(content, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _named(content: dict[str, Any]) -> bytes:
+    return b"event: " + content["type"].encode() + b"\n" + _event(content)
 
 
 def _error(status: int, message: str) -> web.Response:

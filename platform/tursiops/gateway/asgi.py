@@ -42,8 +42,11 @@ async def send_json(send: Send, status: int, content: Any, headers: Iterable[tup
     await send_whole(send, status, orjson.dumps(content), [JSON, *headers])
 
 
-async def send_error(send: Send, error: GatewayError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    await send_whole(send, error.status, error.json(), [JSON, *error.headers(), *headers])
+async def send_error(
+    send: Send, error: GatewayError, headers: Iterable[tuple[bytes, bytes]] = (), body: bytes = b""
+) -> None:
+    """`body`: the refusal in another shape than OpenAI's."""
+    await send_whole(send, error.status, body or error.json(), [JSON, *error.headers(), *headers])
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:

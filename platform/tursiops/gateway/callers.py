@@ -31,7 +31,7 @@ class Caller:
 
 def authenticate(scope: Scope, snapshot: Snapshot) -> Caller:
     """Raises GatewayError (401)."""
-    scheme, _, token = header(scope, b"authorization").partition(" ")
+    scheme, _, token = (header(scope, b"authorization") or _anthropic(scope)).partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
         raise _refused("missing_api_key", "No API key: send the header `Authorization: Bearer ts-…`.")
@@ -45,6 +45,12 @@ def authenticate(scope: Scope, snapshot: Snapshot) -> Caller:
     return Caller(
         team=entry.team, key=entry.id, models=entry.models, rpm=entry.rpm, tpm=entry.tpm, parallel=entry.parallel
     )
+
+
+def _anthropic(scope: Scope) -> str:
+    """Anthropic's clients send the key in a header of its own."""
+    key = header(scope, b"x-api-key")
+    return f"Bearer {key}" if key else ""
 
 
 def _internal(token: str) -> Caller:

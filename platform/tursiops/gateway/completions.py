@@ -15,7 +15,7 @@ from tursiops.gateway.callers import authenticate, find_route
 from tursiops.gateway.config import Config
 from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.estimate import Estimator
-from tursiops.gateway.events import decode
+from tursiops.gateway.events import Seen
 from tursiops.gateway.exchange import Exchange
 from tursiops.gateway.ledger import Ledger
 from tursiops.gateway.limits import Limiter
@@ -63,7 +63,7 @@ class Completions:
             return
         except GatewayError as error:
             metrics.refused.labels(error.code).inc()
-            await send_error(send, error, exchange.headers())
+            await send_error(send, error, exchange.headers(), endpoint.dialect.refusal(error))
             return
         exchange.route = route
         if endpoint.generates:
@@ -96,7 +96,9 @@ class Completions:
     async def _work(self, exchange: Exchange, send: Send) -> None:
         assert exchange.request is not None
         assert exchange.route is not None
-        stream = ClientStream(send, exchange, self._config.ping_every) if exchange.request.stream else None
+        dialect = exchange.request.endpoint.dialect
+        streams = exchange.request.stream
+        stream = ClientStream(send, exchange, dialect, self._config.ping_every) if streams else None
         try:
             if not self._ready(exchange.route.deployment):
                 exchange.reason = "no instance is ready"
@@ -112,7 +114,7 @@ class Completions:
         except GatewayError as error:
             exchange.failed(error)
             if stream is None:
-                await send_error(send, error, exchange.headers())
+                await send_error(send, error, exchange.headers(), dialect.refusal(error))
             else:
                 await stream.fail(error)
         finally:
@@ -120,15 +122,13 @@ class Completions:
                 await stream.stop_pinging()
 
     async def _answer(self, exchange: Exchange, opened: Opened, send: Send) -> None:
+        assert exchange.request is not None
         exchange.first_byte = time.perf_counter()
         exchange.status = opened.response.status
-        chunk = decode(opened.head)
-        if chunk is not None and chunk.usage is not None:
-            exchange.prompt_tokens = chunk.usage.prompt_tokens
-            exchange.completion_tokens = chunk.usage.completion_tokens
-            exchange.cached_tokens = chunk.usage.cached_tokens
-        if chunk is not None and chunk.choices:
-            exchange.finish_reason = chunk.choices[0].finish_reason or ""
+        seen = Seen()
+        exchange.request.endpoint.dialect.read_whole(opened.head, seen)
+        exchange.prompt_tokens, exchange.completion_tokens = seen.prompt_tokens, seen.completion_tokens
+        exchange.cached_tokens, exchange.finish_reason = seen.cached_tokens, seen.finish_reason
         kind = opened.response.headers.get("Content-Type")
         exchange.answered = True
         headers = [(b"content-type", kind.encode("latin-1")) if kind else JSON, *exchange.headers()]

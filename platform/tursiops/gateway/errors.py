@@ -39,10 +39,6 @@ class GatewayError(Exception):
     def json(self) -> bytes:
         return orjson.dumps(self.body())
 
-    def event(self) -> bytes:
-        """The same as a last event of a stream that has begun. No [DONE] may follow it."""
-        return b"data: " + self.json() + b"\n\n"
-
     def headers(self) -> list[tuple[bytes, bytes]]:
         if self.retry_after is None:
             return []

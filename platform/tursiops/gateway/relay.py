@@ -8,6 +8,7 @@ import time
 import aiohttp
 
 from tursiops.gateway.asgi import Send, send_error
+from tursiops.gateway.dialects import Dialect
 from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.events import PING, EventScanner, EventTooLarge
 from tursiops.gateway.exchange import Exchange
@@ -23,9 +24,10 @@ _STREAM_HEADERS = [
 class ClientStream:
     """Sends an event stream. Its headers leave with the first bytes, be they a ping or the answer."""
 
-    def __init__(self, send: Send, exchange: Exchange, ping_every: float) -> None:
+    def __init__(self, send: Send, exchange: Exchange, dialect: Dialect, ping_every: float) -> None:
         self._send = send
         self._exchange = exchange
+        self._dialect = dialect
         self._ping_every = ping_every
         self._pinging: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(ping_every, self._begin_to_ping)
@@ -88,7 +90,7 @@ class ClientStream:
                 await self._send({"type": "http.response.body", "body": out, "more_body": True})
                 exchange.waits_for_client = 0.0
         if not scanner.seen.done and scanner.seen.error is None:
-            raise _broken(exchange, "it ended without [DONE]")
+            raise _broken(exchange, f"it ended without {self._dialect.ending}")
         exchange.answered = True
         await self._body(b"", more=False)
 
@@ -97,9 +99,9 @@ class ClientStream:
         await self.stop_pinging()
         self._exchange.answered = True
         if not self._exchange.pinged and not self._exchange.first_byte:
-            await send_error(self._send, error, self._exchange.headers())
+            await send_error(self._send, error, self._exchange.headers(), self._dialect.refusal(error))
         else:
-            await self._body(error.event(), more=False)
+            await self._body(self._dialect.error_event(error), more=False)
 
 
 def _broken(exchange: Exchange, why: str) -> GatewayError:
@@ -113,12 +115,12 @@ def account(exchange: Exchange, scanner: EventScanner) -> None:
     """Write what a stream has used into `exchange`: the engine's own usage, else what has gone by."""
     seen = scanner.seen
     exchange.finish_reason = seen.finish_reason
-    if seen.usage is not None:
-        exchange.prompt_tokens = seen.usage.prompt_tokens
-        exchange.completion_tokens = seen.usage.completion_tokens
-        exchange.cached_tokens = seen.usage.cached_tokens
+    if seen.has_usage:
+        exchange.prompt_tokens = seen.prompt_tokens
+        exchange.completion_tokens = seen.completion_tokens
+        exchange.cached_tokens = seen.cached_tokens
     else:
-        exchange.prompt_tokens = exchange.prompt_estimate
+        exchange.prompt_tokens = seen.prompt_tokens or exchange.prompt_estimate
         exchange.completion_tokens = exchange.generated(seen.events)
     if seen.error is not None:
         exchange.status = 502

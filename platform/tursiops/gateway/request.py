@@ -7,17 +7,19 @@ from typing import Any
 
 import orjson
 
+from tursiops.gateway.dialects import ANTHROPIC, OPENAI, RESPONSES, Dialect
 from tursiops.gateway.errors import bad_request
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path of ours, the engine's path behind it, and whether tokens are generated there."""
+    """A path of ours, the engine's path behind it, whether tokens are generated there, and how it is spoken."""
 
     path: str
     upstream: str
     generates: bool = True
-    chat: bool = False
+    chat: bool = False  # a stream's first event says the role alone
+    dialect: Dialect = OPENAI
 
 
 ENDPOINTS = {
@@ -25,6 +27,9 @@ ENDPOINTS = {
     for endpoint in (
         Endpoint("/v1/chat/completions", "/v1/chat/completions", chat=True),
         Endpoint("/v1/completions", "/v1/completions"),
+        Endpoint("/v1/responses", "/v1/responses", dialect=RESPONSES),
+        Endpoint("/v1/messages", "/v1/messages", dialect=ANTHROPIC),
+        Endpoint("/v1/messages/count_tokens", "/v1/messages/count_tokens", generates=False, dialect=ANTHROPIC),
         Endpoint("/v1/tokenize", "/tokenize", generates=False),
         Endpoint("/v1/detokenize", "/detokenize", generates=False),
     )
@@ -53,7 +58,7 @@ def parse(body: bytes, endpoint: Endpoint) -> Request:
         raise bad_request("`stream` must be true or false.", "stream", "invalid_type")
     streams = bool(stream) and endpoint.generates
     wants_usage = False
-    if streams:
+    if streams and endpoint.dialect.asks_for_usage:
         options = fields.get("stream_options")
         if options is not None and not isinstance(options, dict):
             raise bad_request("`stream_options` must be an object.", "stream_options", "invalid_type")
@@ -90,7 +95,8 @@ def _written(fields: dict[str, Any]) -> bytes:
 
 def _asked(fields: dict[str, Any]) -> int | None:
     """Tokens that the request may generate. Odd values count as none: the engine refuses them by name."""
-    limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
+    names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+    limit = next((fields[name] for name in names if fields.get(name) is not None), None)
     choices = fields.get("n")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         return None

@@ -13,8 +13,9 @@ import structlog
 
 from tursiops.gateway import metrics
 from tursiops.gateway.config import Config
+from tursiops.gateway.dialects import Dialect
 from tursiops.gateway.errors import GatewayError
-from tursiops.gateway.events import EventScanner, EventTooLarge, is_preamble, split
+from tursiops.gateway.events import EventScanner, EventTooLarge, data_of, split
 from tursiops.gateway.exchange import Exchange
 from tursiops.gateway.failures import Failure, interpret, of_event, of_exception
 from tursiops.gateway.loads import Loads
@@ -140,7 +141,7 @@ class Upstream:
                 if response.status >= 400:
                     raise interpret(response.status, await self._whole(response), response.headers)
                 if request.stream:
-                    return await self._peek(response, keep_usage=request.wants_usage)
+                    return await self._peek(response, request.endpoint.dialect, keep_usage=request.wants_usage)
                 return Opened(response, await self._whole(response), None)
         except TimeoutError:
             raise Failure(
@@ -158,9 +159,9 @@ class Upstream:
                 raise Failure("too_large", 502, f"the engine's answer is over {self._config.answer_limit} bytes")
         return b"".join(parts)
 
-    async def _peek(self, response: aiohttp.ClientResponse, *, keep_usage: bool) -> Opened:
+    async def _peek(self, response: aiohttp.ClientResponse, dialect: Dialect, *, keep_usage: bool) -> Opened:
         """Hold the first events until one says something: an error up to there can still go elsewhere."""
-        scanner = EventScanner(keep_usage=keep_usage, limit=self._config.event_limit)
+        scanner = EventScanner(dialect, keep_usage=keep_usage, limit=self._config.event_limit)
         head = b""
         while len(head) < _PEEK_BYTES:
             data = await response.content.readany()
@@ -172,7 +173,8 @@ class Upstream:
                 raise Failure("too_large", 502, f"an event is over {self._config.event_limit} bytes") from None
             if scanner.seen.error is not None:
                 raise of_event(scanner.seen.error)
-            if scanner.seen.done or any(not is_preamble(event) for event in split(head) if event[:1] != b":"):
+            told = [event for event in split(head) if event[:1] != b":"]
+            if scanner.seen.done or any(not dialect.says_nothing(data_of(event)) for event in told):
                 break
         return Opened(response, head, scanner)
 
