@@ -10,7 +10,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 from aiohttp import web
@@ -23,7 +23,8 @@ from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError, invalid
 from engines.native.serve.generate import Delta, Generation, Generator, Usage
 from engines.native.serve.model import ServedModel
-from engines.native.serve.sse import EventStream, SlowReaders
+from engines.native.serve.openai import ChunkEvents
+from engines.native.serve.sse import Events, EventStream, SlowReaders
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,8 @@ class Endpoint(Protocol):
 
     def whole(self, answers: list[Delta], usage: Usage, generator: Generator) -> dict[str, Any]: ...
 
-    def first(self) -> list[dict[str, Any]]: ...
 
-    def chunk(self, delta: Delta) -> dict[str, Any]: ...
-
-    def last(self, usage: Usage) -> dict[str, Any]: ...
+E = TypeVar("E", bound=Endpoint)
 
 
 class Api:
@@ -133,45 +131,43 @@ class Api:
     # Generation
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
-        return await self._generate(request, CompletionEndpoint)
+        return await self._generate(request, CompletionEndpoint, ChunkEvents)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._generate(request, ChatEndpoint)
+        return await self._generate(request, ChatEndpoint, ChunkEvents)
 
     async def _generate(
-        self, request: web.Request, make: Callable[[ServedModel, validate.Body, int], Endpoint]
+        self,
+        request: web.Request,
+        make: Callable[[ServedModel, validate.Body, int], E],
+        make_events: Callable[[validate.Body, E, Generator], Events],
     ) -> web.StreamResponse:
         body = await self._body(request)
         max_len = self._engine.require_ready().max_len
         self._model.require_name(body.get("model"))
-        stream, include_usage = validate.boolean(body, "stream"), validate.include_usage(body)
+        stream = validate.boolean(body, "stream")
         endpoint = make(self._model, body, max_len)
         generator = Generator(self._engine, self._model.detokenizer, await endpoint.generation())
+        events = make_events(body, endpoint, generator)
         if stream:
-            return await self._stream(request, endpoint, generator, include_usage)
+            return await self._stream(request, generator, events)
         answers, usage = await generator.collect()
         return _json(endpoint.whole(answers, usage, generator))
 
-    async def _stream(
-        self, request: web.Request, endpoint: Endpoint, generator: Generator, include_usage: bool
-    ) -> web.StreamResponse:
-        events = EventStream(request, self.slow_readers)
-        usage: dict[str, Any] = {"usage": None} if include_usage else {}
+    async def _stream(self, request: web.Request, generator: Generator, events: Events) -> web.StreamResponse:
+        stream = EventStream(request, self.slow_readers, named=events.named)
         try:
             async with aclosing(generator.deltas()) as deltas:
                 async for delta in deltas:
-                    if events.response is None:
-                        for chunk in endpoint.first():
-                            await events.send(chunk | usage)
-                    if delta.text or delta.logprobs or delta.finish is not None:
-                        await events.send(endpoint.chunk(delta) | usage)
-            if include_usage:
-                await events.send(endpoint.last(generator.usage))
-            return await events.done()
+                    for event in events.of(delta):
+                        await stream.send(event)
+            for event in events.last():
+                await stream.send(event)
+            return await stream.done(events.tail)
         except ApiError as error:
-            if events.response is None:
+            if stream.response is None:
                 raise
-            return await events.fail(error)
+            return await stream.fail(events.error(error))
 
     # Tokens
 

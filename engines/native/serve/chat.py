@@ -11,6 +11,15 @@ from engines.native.serve.errors import ApiError, invalid
 from engines.native.serve.generate import Delta, Generation, Generator, TokenLogprob, Usage
 from engines.native.serve.ids import new_id
 from engines.native.serve.model import ServedModel
+from engines.native.serve.openai import (
+    LOWEST_LOGPROB,
+    generation_of,
+    prompt_entries,
+    prompt_logprobs_asked,
+    prompt_logprobs_body,
+    truncated,
+    usage_body,
+)
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -21,29 +30,29 @@ class ChatEndpoint:
     def __init__(self, model: ServedModel, body: validate.Body, max_len: int) -> None:
         self._model, self._body, self._max_len = model, body, max_len
         self._id, self._created = new_id("chatcmpl"), int(time.time())
+        self._prompt: list[int] = []
+        self._token_ids = False  # to be returned
+        self._prompt_logprobs = -1
 
     async def generation(self) -> Generation:
         body, model = self._body, self._model
         validate.refuse_unsupported(body)
-        prompt = await chat_prompt(model, body)
-        validate.check_prompt(prompt, "messages", self._max_len)
         names = ("max_completion_tokens", "max_tokens")
+        prompt = truncated(body, await chat_prompt(model, body), names, None, self._max_len)
+        validate.check_prompt(prompt, "messages", self._max_len)
         limit = validate.max_tokens(body, names, len(prompt), self._max_len, None)
+        self._prompt, self._prompt_logprobs = prompt, prompt_logprobs_asked(body)
         params = validate.sampling(
             body,
             vocab_size=model.vocab_size,
             eos_token_ids=list(model.facts.eos_ids),
             max_tokens=limit,
             logprobs=_logprobs(body),
+            prompt_logprobs=self._prompt_logprobs,
         )
-        return Generation(
-            [prompt],
-            params,
-            validate.stop_strings(body),
-            validate.integer(body, "priority", 0, -validate.MAX_PRIORITY, validate.MAX_PRIORITY),
-            validate.string(body, "cache_salt", max_length=validate.MAX_SALT_LENGTH),
-            model.think,
-        )
+        generation = generation_of(body, [prompt], params, model.think)
+        self._token_ids = generation.wants_token_ids
+        return generation
 
     def _frame(self, object: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -61,18 +70,37 @@ class ChatEndpoint:
                 "message": {"role": "assistant", "content": answer.text, "refusal": None},
                 "logprobs": self._scored(answer.logprobs),
                 "finish_reason": answer.finish,
+                **self._beside(answer),
             }
             for answer in answers
         ]
-        return {**self._frame("chat.completion", choices), "usage": usage_body(usage)}
+        whole = {**self._frame("chat.completion", choices), "usage": usage_body(usage)}
+        if self._token_ids:
+            whole["prompt_token_ids"] = self._prompt
+        if self._prompt_logprobs >= 0:
+            entries = prompt_entries(self._prompt, generator.prompt_logprobs(0), self._prompt_logprobs)
+            whole["prompt_logprobs"] = prompt_logprobs_body(entries, self._model.detokenizer)
+        return whole
 
-    def first(self) -> list[dict[str, Any]]:
-        """The chunk that opens a stream."""
-        return [self._chunk(0, {"role": "assistant", "content": ""})]
+    def first(self, index: int, generator: Generator) -> list[dict[str, Any]]:
+        """The chunk that opens answer `index`."""
+        chunk = self._chunk(index, {"role": "assistant", "content": ""})
+        if self._token_ids and index == 0:
+            chunk["prompt_token_ids"] = self._prompt
+        return [chunk]
 
     def chunk(self, delta: Delta) -> dict[str, Any]:
         content = {"content": delta.text} if delta.text or delta.finish is None else {}
-        return self._chunk(delta.index, content, self._scored(delta.logprobs), delta.finish)
+        chunk = self._chunk(delta.index, content, self._scored(delta.logprobs), delta.finish)
+        chunk["choices"][0] |= self._beside(delta)
+        return chunk
+
+    def _beside(self, delta: Delta) -> dict[str, Any]:
+        """vLLM's fields of a choice: what stopped it, and its ids where asked for."""
+        beside: dict[str, Any] = {} if delta.finish is None else {"stop_reason": delta.stopped_by}
+        if self._token_ids:
+            beside["token_ids"] = delta.token_ids
+        return beside
 
     def last(self, usage: Usage) -> dict[str, Any]:
         return {**self._frame("chat.completion.chunk", []), "usage": usage_body(usage)}
@@ -87,19 +115,10 @@ class ChatEndpoint:
         return {"content": [_scored_token(self._model.detokenizer, entry) for entry in logprobs], "refusal": None}
 
 
-def usage_body(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
-
-
 def _scored_token(detokenizer: Detokenizer, entry: TokenLogprob) -> dict[str, Any]:
     def one(token: int, logprob: float) -> dict[str, Any]:
         raw = detokenizer.token_bytes(token)
-        return {"token": raw.decode("utf-8", "replace"), "logprob": max(logprob, -9999.0), "bytes": list(raw)}
+        return {"token": raw.decode("utf-8", "replace"), "logprob": max(logprob, LOWEST_LOGPROB), "bytes": list(raw)}
 
     top = [one(token, logprob) for token, logprob in zip(*entry.top, strict=True)] if entry.top else []
     return {**one(entry.token, entry.logprob), "top_logprobs": top}
@@ -123,7 +142,13 @@ async def chat_prompt(model: ServedModel, body: validate.Body) -> list[int]:
     if extra is not None and not isinstance(extra, dict):
         raise invalid("chat_template_kwargs", "chat_template_kwargs must be an object", "invalid_type")
     names = {name: value for name, value in (extra or {}).items() if name not in ("messages", "tools")}
-    text = model.template.render(_messages(body.get("messages")), names)
+    goes_on = validate.boolean(body, "continue_final_message")
+    opens = validate.boolean(body, "add_generation_prompt", not goes_on)
+    if goes_on and opens:
+        raise invalid("add_generation_prompt", "add_generation_prompt and continue_final_message exclude each other")
+    if goes_on or not opens:
+        names["add_generation_prompt"] = opens
+    text = model.template.render(_messages(body.get("messages")), names, goes_on=goes_on)
     return await model.encode(text, add_bos=False)
 
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engines.native.ipc import PromptLogprobs, TopTokens
 from engines.native.serve import validate
-from engines.native.serve.chat import usage_body
-from engines.native.serve.errors import invalid, unsupported
+from engines.native.serve.errors import invalid
 from engines.native.serve.generate import Delta, Generation, Generator, TokenLogprob, Usage
 from engines.native.serve.ids import new_id
 from engines.native.serve.model import ServedModel
+from engines.native.serve.openai import (
+    LOWEST_LOGPROB,
+    PromptEntry,
+    generation_of,
+    prompt_entries,
+    prompt_logprobs_asked,
+    prompt_logprobs_body,
+    truncated,
+    usage_body,
+)
 
 MAX_PROMPTS = 256
+_DEFAULT_MAX_TOKENS = 16
 _MAX_LOGPROBS = 20
 
 
@@ -25,38 +34,39 @@ class CompletionEndpoint:
         self._id, self._created = new_id("cmpl"), int(time.time())
         self._echo = False
         self._nothing_new = False  # echo with max_tokens 0: only the prompt is asked for
+        self._logprobs = self._prompt_logprobs = -1  # as asked: −1 = none
+        self._token_ids = False  # to be returned
         self._prompts: list[list[int]] = []
-        self._offsets: list[int] = []  # characters written so far, per answer
+        self._offsets: dict[int, int] = {}  # characters written so far, per answer
 
     async def generation(self) -> Generation:
         body, model = self._body, self._model
         validate.refuse_unsupported(body)
         self._echo = validate.boolean(body, "echo")
-        self._prompts = await self._read_prompts(body.get("prompt"))
-        self._offsets = [0] * len(self._prompts)
+        names = ("max_tokens",)
+        self._prompts = [
+            truncated(body, prompt, names, _DEFAULT_MAX_TOKENS, self._max_len)
+            for prompt in await self._read_prompts(body.get("prompt"))
+        ]
         for prompt in self._prompts:
             validate.check_prompt(prompt, "prompt", self._max_len)
         longest = max(map(len, self._prompts))
-        limit = validate.max_tokens(body, ("max_tokens",), longest, self._max_len, 16)
+        limit = validate.max_tokens(body, names, longest, self._max_len, _DEFAULT_MAX_TOKENS)
         self._nothing_new = limit == 0
-        logprobs = validate.integer(body, "logprobs", -1, 0, _MAX_LOGPROBS)
-        if self._echo and logprobs >= 0 and validate.boolean(body, "stream"):
-            raise unsupported("echo", "echo with logprobs is not supported in a stream")
+        self._logprobs = validate.integer(body, "logprobs", -1, 0, _MAX_LOGPROBS)
+        self._prompt_logprobs = prompt_logprobs_asked(body)
+        ranked = validate.integer(body, "best_of", 1, 1, 2**63) > 1  # answers are compared by their log-probabilities
         params = validate.sampling(
             body,
             vocab_size=model.vocab_size,
             eos_token_ids=list(model.facts.eos_ids),
             max_tokens=limit,
-            logprobs=logprobs,
-            prompt_logprobs=logprobs if self._echo else -1,
+            logprobs=max(self._logprobs, 0) if ranked else self._logprobs,
+            prompt_logprobs=max(self._prompt_logprobs, self._logprobs if self._echo else -1),
         )
-        return Generation(
-            self._prompts,
-            params,
-            validate.stop_strings(body),
-            validate.integer(body, "priority", 0, -validate.MAX_PRIORITY, validate.MAX_PRIORITY),
-            validate.string(body, "cache_salt", max_length=validate.MAX_SALT_LENGTH),
-        )
+        generation = generation_of(body, self._prompts, params)
+        self._token_ids = generation.wants_token_ids
+        return generation
 
     async def _read_prompts(self, value: Any) -> list[list[int]]:
         """A string, an array of strings, an array of token ids, or an array of arrays of token ids."""
@@ -78,30 +88,53 @@ class CompletionEndpoint:
         choices = []
         for answer in answers:
             if self._nothing_new:
-                answer.text, answer.logprobs = "", []
-            scored = self._scored(answer.index, answer.logprobs, generator.prompt_logprobs(answer.index))
-            text = self._prompt_text(answer.index) + answer.text if self._echo else answer.text
-            choices.append(self._choice(answer.index, text, scored, answer.finish))
-        if self._nothing_new:
-            usage.completion_tokens = 0
-        return {**self._frame(choices), "usage": usage_body(usage)}
+                self._empty(answer)
+            prompt = self._prompts[generator.prompt_of(answer.index)]
+            scored = generator.prompt_logprobs(answer.index)
+            entries = prompt_entries(prompt, scored, self._logprobs) if self._scores_echo else []
+            text = self._model.detokenizer.text(prompt) + answer.text if self._echo else answer.text
+            choice = self._choice(answer, text, self._scored(answer.index, entries, answer.logprobs))
+            if self._token_ids:
+                choice["prompt_token_ids"] = prompt
+            if self._prompt_logprobs >= 0:
+                asked = prompt_entries(prompt, scored, self._prompt_logprobs)
+                choice["prompt_logprobs"] = prompt_logprobs_body(asked, self._model.detokenizer)
+            choices.append(choice)
+        return {**self._frame(choices), "usage": self._usage(usage)}
 
-    def first(self) -> list[dict[str, Any]]:
-        """The chunks that open a stream: the prompts, where asked for."""
-        if not self._echo:
+    def first(self, index: int, generator: Generator) -> list[dict[str, Any]]:
+        """The chunk that opens an answer: its prompt, where asked for. By now it is scored."""
+        if not self._echo and not self._token_ids:
             return []
-        return [self._frame([self._choice(i, self._prompt_text(i), None, None)]) for i in range(len(self._prompts))]
+        prompt = self._prompts[generator.prompt_of(index)]
+        scored = None
+        if self._scores_echo:
+            scored = self._scored(index, prompt_entries(prompt, generator.prompt_logprobs(index), self._logprobs), [])
+        choice = self._choice(Delta(index, ""), self._model.detokenizer.text(prompt) if self._echo else "", scored)
+        if self._token_ids:
+            choice["prompt_token_ids"] = prompt
+        return [self._frame([choice])]
 
     def chunk(self, delta: Delta) -> dict[str, Any]:
         if self._nothing_new:
-            delta.text = ""
-        scored = self._scored(delta.index, delta.logprobs, [])
-        return self._frame([self._choice(delta.index, delta.text, scored, delta.finish)])
+            self._empty(delta)
+        return self._frame([self._choice(delta, delta.text, self._scored(delta.index, [], delta.logprobs))])
 
     def last(self, usage: Usage) -> dict[str, Any]:
+        return {**self._frame([]), "usage": self._usage(usage)}
+
+    @property
+    def _scores_echo(self) -> bool:
+        return self._echo and self._logprobs >= 0
+
+    def _empty(self, delta: Delta) -> None:
+        """One token is always drawn; nobody asked for it."""
+        delta.text, delta.logprobs, delta.token_ids, delta.stopped_by = "", [], [], None
+
+    def _usage(self, usage: Usage) -> dict[str, Any]:
         if self._nothing_new:
             usage.completion_tokens = 0
-        return {**self._frame([]), "usage": usage_body(usage)}
+        return usage_body(usage)
 
     def _frame(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -112,38 +145,44 @@ class CompletionEndpoint:
             "choices": choices,
         }
 
-    def _choice(self, index: int, text: str, logprobs: Any, finish: Any) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
-
-    def _prompt_text(self, index: int) -> str:
-        return self._model.detokenizer.text(self._prompts[index])
+    def _choice(self, delta: Delta, text: str, logprobs: Any) -> dict[str, Any]:
+        choice = {"index": delta.index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish}
+        if delta.finish is not None:
+            choice["stop_reason"] = delta.stopped_by
+        if self._token_ids:
+            choice["token_ids"] = delta.token_ids
+        return choice
 
     def _scored(
-        self, index: int, logprobs: list[TokenLogprob], prompt: list[PromptLogprobs]
+        self, index: int, prompt: list[PromptEntry], logprobs: list[TokenLogprob]
     ) -> dict[str, list[Any]] | None:
-        entries: list[tuple[int, float | None, TopTokens | None]] = []
-        if prompt:
-            entries += _prompt_entries(self._prompts[index], prompt)
-        entries += [(entry.token, entry.logprob, entry.top) for entry in logprobs]
-        if not entries:
+        if self._logprobs < 0 or not (prompt or logprobs):
             return None
+        entries = [*prompt, *((entry.token, entry.logprob, entry.top) for entry in logprobs)]
         names = [self._name(token) for token, _, _ in entries]
         offsets = []
         for name in names:
-            offsets.append(self._offsets[index])
-            self._offsets[index] += len(name)
+            offsets.append(self._offsets.get(index, 0))
+            self._offsets[index] = offsets[-1] + len(name)
         return {
             "tokens": names,
-            "token_logprobs": [logprob for _, logprob, _ in entries],
-            "top_logprobs": [self._top(token, logprob, top) for token, logprob, top in entries],
+            "token_logprobs": [_finite(logprob) for _, logprob, _ in entries],
+            "top_logprobs": [self._top(entry) for entry in entries],
             "text_offset": offsets,
         }
 
-    def _top(self, token: int, logprob: float | None, top: TopTokens | None) -> dict[str, float] | None:
+    def _top(self, entry: PromptEntry) -> dict[str, float] | None:
+        """By text. Where two tokens have the same, the higher value stands: an evaluator takes a token whose value is
+        the maximum of its entry, as the very same number, for the greedy choice."""
+        token, logprob, top = entry
         if logprob is None:
             return None
-        ranked = {self._name(token): value for token, value in zip(*top, strict=True)} if top else {}
-        return {**ranked, self._name(token): logprob}
+        ids, values = top or ([], [])
+        ranked: dict[str, float] = {}
+        for each, value in [(token, logprob), *zip(ids, values, strict=True)]:
+            name = self._name(each)
+            ranked[name] = max(ranked.get(name, LOWEST_LOGPROB), value)
+        return ranked
 
     def _name(self, token: int) -> str:
         """As OpenAI names it: bytes that are no text of their own are written as bytes:\\x…"""
@@ -154,12 +193,5 @@ class CompletionEndpoint:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
-def _prompt_entries(
-    prompt: list[int], scored: list[PromptLogprobs]
-) -> list[tuple[int, float | None, TopTokens | None]]:
-    """Nothing comes before the first token, so it has no logprob."""
-    values: dict[int, tuple[float, TopTokens | None]] = {}
-    for part in scored:
-        for offset, value in enumerate(part.values):
-            values[part.first + offset] = (value, part.top[offset] if part.top else None)
-    return [(token, *values.get(position, (None, None))) for position, token in enumerate(prompt)]
+def _finite(logprob: float | None) -> float | None:
+    return None if logprob is None else max(logprob, LOWEST_LOGPROB)

@@ -80,6 +80,11 @@ class Engine:
     def in_flight(self) -> int:
         return len(self._streams)
 
+    @property
+    def max_queued(self) -> int:
+        """Requests that wait or run at once, at most."""
+        return self._limits.max_queued
+
     # Requests
 
     def submit(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engines.native.ipc import PromptLogprobs, TopTokens
 from engines.native.request import Finish, SamplingParams
@@ -26,7 +27,12 @@ class ThinkTokens:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What an endpoint asks of the engine: one or more prompts, answered alike."""
+    """What an endpoint asks of the engine: one or more prompts, answered alike.
+
+    n: answers to each prompt that the client gets; best_of: those drawn, of which the best n are kept.
+    named_stop_ids: stop tokens that the client named, as against the model's own end.
+    wants_token_ids: a piece with nothing but ids is news, too.
+    """
 
     prompts: list[list[int]]
     params: SamplingParams
@@ -34,6 +40,19 @@ class Generation:
     priority: int = 0
     salt: str = ""
     think: ThinkTokens | None = None
+    n: int = 1
+    best_of: int = 1
+    named_stop_ids: frozenset[int] = frozenset()
+    wants_token_ids: bool = False
+
+    def params_of(self, copy: int) -> SamplingParams:
+        """Of the copy-th answer to a prompt. It draws what a request with the seed `seed + copy` would draw alone, so
+        that each answer can be had again by itself, and the first is that of n = 1. The first alone scores the prompt:
+        the others take it from the cache."""
+        if copy == 0:
+            return self.params
+        seed = (self.params.seed + copy + 2**63) % 2**64 - 2**63
+        return replace(self.params, seed=seed, prompt_logprobs=-1)
 
 
 @dataclass(slots=True)
@@ -45,12 +64,19 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class Delta:
-    """The next piece of one answer. finish: `stop` or `length` with the last piece."""
+    """The next piece of one answer. finish: `stop` or `length` with the last piece.
+
+    token_ids: all that count as generated, the one that ends the answer included; some have no text (yet).
+    stopped_by: the stop string, or the stop token that the client named, that ended it.
+    """
 
     index: int
     text: str
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: Finish | None = None
+    token_ids: list[int] = field(default_factory=list)
+    stopped_by: str | int | None = None
+    is_news: bool = True  # False: a client would see nothing new
 
 
 @dataclass(slots=True)
@@ -69,6 +95,8 @@ class Answer:
         self.finish: Finish | None = None
         self._min_tokens = generation.params.min_tokens
         self._stop_ids = frozenset(generation.params.stop_token_ids)
+        self._named_stop_ids = generation.named_stop_ids
+        self._ids_are_news = generation.wants_token_ids
         self._text = detokenizer.stream()
         self._stops = StopMatcher(generation.stops)
         self._think = generation.think
@@ -82,15 +110,17 @@ class Answer:
         delta = Delta(self.index, "")
         for place, token in enumerate(tokens):
             self.tokens += 1
+            delta.token_ids.append(token)
             if logprobs:
                 delta.logprobs.append(TokenLogprob(token, logprobs[place], top[place]))
             last = ending is not None and ending.finish is Finish.STOP and place == len(tokens) - 1
             if last and token in self._stop_ids:
+                delta.stopped_by = token if token in self._named_stop_ids else None
                 break  # the token that ends an answer is no part of it
             text, met = self._match(token, self._text.push(token))
             pieces.append(text)
             if met:
-                self.finish = Finish.STOP
+                self.finish, delta.stopped_by = Finish.STOP, self._stops.met
                 break
         if self.finish is None and ending is not None:
             if ending.finish not in (Finish.STOP, Finish.LENGTH):
@@ -99,6 +129,8 @@ class Answer:
             tail, met = self._stops.push(self._text.flush())
             pieces += [tail] if met else [tail, self._stops.flush()]
         delta.text, delta.finish = "".join(pieces), self.finish
+        ids_are_news = self._ids_are_news and bool(tokens)
+        delta.is_news = bool(delta.text or delta.logprobs) or self.finish is not None or ids_are_news
         return delta if tokens or self.finish is not None else None
 
     def _match(self, token: int, text: str) -> tuple[str, bool]:
@@ -127,23 +159,21 @@ def _failure(finish: Finish, message: str) -> ApiError:
 
 
 class Generator:
-    """Runs a Generation. Use as `async with aclosing(generator.deltas())`: leaving it ends what still runs."""
+    """Runs a Generation. Use as `async with aclosing(generator.deltas())`: leaving it ends what still runs.
+
+    Answers are numbered prompt by prompt: those to prompt p begin at p × copies.
+    """
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer, generation: Generation) -> None:
         self._engine, self._detokenizer, self._generation = engine, detokenizer, generation
+        self._copies = max(generation.n, generation.best_of)
         self._answers: list[Answer] = []
-        self.usage = Usage()
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         """Pieces of all answers as they come; the last piece of each has a finish. Raises ApiError."""
         arrived = asyncio.Event()
-        generation = self._generation
         try:
-            for index, prompt in enumerate(generation.prompts):
-                stream = self._engine.submit(
-                    prompt, generation.params, arrived, priority=generation.priority, salt=generation.salt
-                )
-                self._answers.append(Answer(index, stream, generation, self._detokenizer))
+            self._submit(arrived)
             open_answers = list(self._answers)
             while open_answers:
                 await arrived.wait()
@@ -156,27 +186,70 @@ class Generator:
                     if delta is not None:
                         yield delta
         finally:
-            self._count()
             for answer in self._answers:
                 self._engine.close(answer.stream)
 
-    def _count(self) -> None:
-        self.usage = Usage(
-            sum(len(answer.stream.prompt_ids) for answer in self._answers),
+    def _submit(self, arrived: asyncio.Event) -> None:
+        """All copies of a prompt one after the other: the core computes it for the first and lets the others wait for
+        its blocks. Raises ApiError 400 for more answers than the engine ever holds at once."""
+        generation, copies = self._generation, range(self._copies)
+        wanted, most = len(generation.prompts) * len(copies), self._engine.max_queued
+        if wanted > most:
+            message = f"{wanted} answers are asked for in one request; this engine takes at most {most} at once"
+            raise ApiError(400, message, param="n" if len(copies) > 1 else "prompt", code="too_many_answers")
+        params = [generation.params_of(copy) for copy in copies]
+        for prompt in generation.prompts:
+            for copy in copies:
+                stream = self._engine.submit(
+                    prompt, params[copy], arrived, priority=generation.priority, salt=generation.salt
+                )
+                self._answers.append(Answer(len(self._answers), stream, generation, self._detokenizer))
+
+    @property
+    def usage(self) -> Usage:
+        """So far. A prompt counts once, however many answers it gets; so do its tokens that were cached before."""
+        firsts = self._answers[:: self._copies]
+        return Usage(
+            sum(len(answer.stream.prompt_ids) for answer in firsts),
             sum(answer.tokens for answer in self._answers),
-            sum(answer.stream.cached_tokens for answer in self._answers),
+            sum(answer.stream.cached_tokens for answer in firsts),
         )
 
+    def prompt_of(self, index: int) -> int:
+        """The number of the prompt that the client's answer `index` is to."""
+        return index // self._generation.n
+
     def prompt_logprobs(self, index: int) -> list[PromptLogprobs]:
-        return self._answers[index].stream.prompt_logprobs
+        """Of the prompt of the client's answer `index`, as far as it was scored."""
+        return self._answers[self.prompt_of(index) * self._copies].stream.prompt_logprobs
 
     async def collect(self) -> tuple[list[Delta], Usage]:
-        """All answers whole, in the order of the prompts."""
-        whole = [Delta(index, "") for index in range(len(self._generation.prompts))]
+        """All answers whole, in the order of the prompts; of each prompt the n best, if more were drawn."""
+        whole = [Delta(index, "") for index in range(len(self._generation.prompts) * self._copies)]
         async with aclosing(self.deltas()) as deltas:
             async for delta in deltas:
                 target = whole[delta.index]
                 target.text += delta.text
                 target.logprobs += delta.logprobs
-                target.finish = delta.finish
+                target.token_ids += delta.token_ids
+                target.finish, target.stopped_by = delta.finish, delta.stopped_by
+        if self._copies > self._generation.n:
+            whole = self._best(whole)
         return whole, self.usage
+
+    def _best(self, drawn: list[Delta]) -> list[Delta]:
+        """The n answers to each prompt with the highest log-probability per token, best first (OpenAI's `best_of`),
+        numbered as the client counts them."""
+        kept: list[Delta] = []
+        for first in range(0, len(drawn), self._copies):
+            ranked = sorted(drawn[first : first + self._copies], key=_mean_logprob, reverse=True)
+            kept += ranked[: self._generation.n]
+        for index, answer in enumerate(kept):
+            answer.index = index
+        return kept
+
+
+def _mean_logprob(answer: Delta) -> float:
+    """Per token that counts, the one that ends the answer included; −inf for none."""
+    values = [entry.logprob for entry in answer.logprobs]
+    return sum(values) / len(values) if values else -math.inf

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
 
 from engines.native.serve.errors import ApiError
+from engines.native.serve.generate import Delta
 
 log = logging.getLogger(__name__)
 
@@ -20,24 +21,47 @@ SLOW_READER_S = 30.0
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
+class Events(Protocol):
+    """What the pieces of a request's answers become on the wire, in one API's shape. One per request.
+
+    named: each event also names its type in a line of its own, as some APIs want; tail: bytes after the last event.
+    """
+
+    @property
+    def named(self) -> bool: ...
+
+    @property
+    def tail(self) -> bytes: ...
+
+    def of(self, delta: Delta) -> list[dict[str, Any]]: ...
+
+    def last(self) -> list[dict[str, Any]]: ...
+
+    def error(self, error: ApiError) -> dict[str, Any]:
+        """The last event of a stream that broke."""
+        ...
+
+
 class EventStream:
     """Opened with the first event, so that an error before it is still an ordinary response. `send` waits while the
     client's buffer is full; meanwhile tokens gather in the request's own streams, bounded by its max_tokens."""
 
-    def __init__(self, request: web.Request, watch: SlowReaders) -> None:
-        self._request, self._watch = request, watch
+    def __init__(self, request: web.Request, watch: SlowReaders, *, named: bool = False) -> None:
+        self._request, self._watch, self._named = request, watch, named
         self.response: web.StreamResponse | None = None
 
     async def send(self, payload: dict[str, Any]) -> None:
-        await self._write(b"data: " + orjson.dumps(payload) + b"\n\n")
+        data = b"data: " + orjson.dumps(payload) + b"\n\n"
+        await self._write(b"event: " + payload["type"].encode() + b"\n" + data if self._named else data)
 
-    async def done(self) -> web.StreamResponse:
-        await self._write(b"data: [DONE]\n\n")
+    async def done(self, tail: bytes = b"data: [DONE]\n\n") -> web.StreamResponse:
+        if tail:
+            await self._write(tail)
         return await self._end()
 
-    async def fail(self, error: ApiError) -> web.StreamResponse:
+    async def fail(self, payload: dict[str, Any]) -> web.StreamResponse:
         """The last event of a stream that broke; no [DONE] comes after it."""
-        await self.send(error.body())
+        await self.send(payload)
         return await self._end()
 
     async def _write(self, data: bytes) -> None:

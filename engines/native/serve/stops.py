@@ -10,16 +10,19 @@ class StopMatcher:
         self._stops = stops
         self._longest = max(map(len, stops), default=0)
         self._held = ""
+        self.met: str | None = None
+        """The stop string that was met: the one that begins first, of those the longest."""
 
     def push(self, text: str) -> tuple[str, bool]:
         """(text to send, whether a stop string was met). After a match nothing more may be pushed."""
         if not self._stops:
             return text, False
         window = self._held + text
-        found = [at for stop in self._stops if (at := window.find(stop)) >= 0]
+        found = [(at, -len(stop), stop) for stop in self._stops if (at := window.find(stop)) >= 0]
         if found:
+            at, _, self.met = min(found)
             self._held = ""
-            return window[: min(found)], True
+            return window[:at], True
         keep = self._pending(window)
         self._held = window[len(window) - keep :]
         return window[: len(window) - keep], False

@@ -65,13 +65,28 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise ValueError(f"the model's chat template does not compile: {error}") from error
 
-    def render(self, messages: list[dict[str, Any]], extra: dict[str, Any] | None = None) -> str:
+    def render(
+        self, messages: list[dict[str, Any]], extra: dict[str, Any] | None = None, *, goes_on: bool = False
+    ) -> str:
         """The prompt, ready for the answer. Raises ApiError 400 where the template refuses the messages.
 
-        `extra`: more names that the template sees, as the client chose them.
+        `extra`: more names that the template sees, as the client chose them. `goes_on`: the last message is the
+        beginning of the answer, and the prompt ends where it does.
         """
         names = {"add_generation_prompt": True, "tools": None, "documents": None, **(extra or {})}
         try:
-            return self._template.render({**self._special_tokens, **names, "messages": messages})
+            text = self._template.render({**self._special_tokens, **names, "messages": messages})
         except _REFUSALS as error:
             raise invalid("messages", f"the model's chat template refuses these messages: {error}") from error
+        return _cut_after(text, messages[-1]["content"]) if goes_on else text
+
+
+def _cut_after(text: str, last: str) -> str:
+    """The prompt up to the end of its last message; templates may strip a message, and add what closes it."""
+    bare = last.strip()
+    place = text.rfind(bare)
+    if not bare or place < 0:
+        message = "the model's chat template does not show the last message as it is, so it can't be continued"
+        raise invalid("continue_final_message", message)
+    kept = next(part for part in (last.lstrip(), bare) if text.startswith(part, place))
+    return text[: place + len(kept)]

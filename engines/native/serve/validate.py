@@ -170,20 +170,7 @@ def sampling(
     )
 
 
-def include_usage(body: Body) -> bool:
-    options = body.get("stream_options")
-    if options is None:
-        return False
-    if not isinstance(options, dict):
-        raise invalid("stream_options", f"stream_options must be an object, not {_type_name(options)}", "invalid_type")
-    if not boolean(body, "stream"):
-        raise invalid("stream_options", "stream_options is only allowed with stream set to true")
-    return boolean(options, "include_usage")
-
-
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
     "suffix": ("",),
     "tools": ([],),
     "tool_choice": ("none", "auto"),

@@ -71,11 +71,25 @@ COMPLETIONS: list[tuple[dict[str, Any], str, str]] = [
     ({**PROMPT, "stream": "yes"}, "stream", "must be a boolean"),
     ({**PROMPT, "stream_options": {"include_usage": True}}, "stream_options", "only allowed with stream"),
     ({**PROMPT, "stream": True, "stream_options": 1}, "stream_options", "must be an object"),
-    ({**PROMPT, "n": 2}, "n", "not supported by this engine yet; allowed: 1"),
-    ({**PROMPT, "n": True}, "n", "not supported"),
-    ({**PROMPT, "best_of": 3}, "best_of", "not supported"),
+    ({**PROMPT, "n": 0}, "n", "from 1 to 128"),
+    ({**PROMPT, "n": 129}, "n", "from 1 to 128"),
+    ({**PROMPT, "n": True}, "n", "not a boolean"),
+    ({"prompt": ["x"] * 200, "n": 6}, "n", "1200 answers are asked for in one request; this engine takes at most 1024"),
+    ({**PROMPT, "n": 3, "best_of": 2}, "best_of", "at least n, which is 3"),
+    ({**PROMPT, "best_of": 129}, "best_of", "from 1 to 128"),
+    ({**PROMPT, "best_of": "3"}, "best_of", "must be an integer"),
+    ({**PROMPT, "best_of": 2, "stream": True}, "best_of", "can't be streamed"),
     ({**PROMPT, "suffix": "end"}, "suffix", "not supported"),
-    ({**PROMPT, "echo": True, "logprobs": 1, "stream": True}, "echo", "not supported in a stream"),
+    ({**PROMPT, "prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "can't be streamed"),
+    ({**PROMPT, "prompt_logprobs": -1}, "prompt_logprobs", "from 0 to 20"),
+    ({**PROMPT, "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "1 or more, or -1"),
+    ({**PROMPT, "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "from -1"),
+    ({**PROMPT, "return_token_ids": 1}, "return_token_ids", "must be a boolean"),
+    (
+        {**PROMPT, "stream": True, "stream_options": {"continuous_usage_stats": True, "include_usage": 1}},
+        "include_usage",
+        "must be a boolean",
+    ),
     ({**PROMPT, "priority": 5000}, "priority", "from -1000 to 1000"),
     ({**PROMPT, "cache_salt": "x" * 300}, "cache_salt", "at most 256"),
 ]
@@ -99,6 +113,13 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({**CHAT, "logprobs": 1}, "logprobs", "must be a boolean"),
     ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens", "from 1"),
     ({**CHAT, "chat_template_kwargs": 1}, "chat_template_kwargs", "must be an object"),
+    ({**CHAT, "n": 200}, "n", "from 1 to 128"),
+    ({**CHAT, "add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt", "exclude"),
+    (
+        {"messages": [{"role": "user", "content": " "}], "continue_final_message": True},
+        "continue_final_message",
+        "can't be continued",
+    ),
 ]
 
 
