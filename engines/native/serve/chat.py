@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from engines.native.serve import validate
+from engines.native.serve.conversation import Chat, read_chat
 from engines.native.serve.detokenize import Detokenizer
-from engines.native.serve.errors import ApiError, invalid
+from engines.native.serve.errors import invalid
 from engines.native.serve.generate import Delta, Generation, Generator, TokenLogprob, Usage
 from engines.native.serve.ids import new_id
 from engines.native.serve.model import ServedModel
@@ -20,8 +21,8 @@ from engines.native.serve.openai import (
     truncated,
     usage_body,
 )
-
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+from engines.native.serve.parsers.pieces import CallArguments, CallBegin, Content, Message, Piece, Reasoning, message
+from engines.native.serve.parsers.reader import AnswerReader
 
 
 class ChatEndpoint:
@@ -31,14 +32,17 @@ class ChatEndpoint:
         self._model, self._body, self._max_len = model, body, max_len
         self._id, self._created = new_id("chatcmpl"), int(time.time())
         self._prompt: list[int] = []
+        self._chat: Chat | None = None
+        self._readers: dict[int, AnswerReader] = {}
         self._token_ids = False  # to be returned
         self._prompt_logprobs = -1
 
     async def generation(self) -> Generation:
         body, model = self._body, self._model
-        validate.refuse_unsupported(body)
+        validate.refuse_unsupported(body, but=("tools", "tool_choice"))
         names = ("max_completion_tokens", "max_tokens")
-        prompt = truncated(body, await chat_prompt(model, body), names, None, self._max_len)
+        self._chat = await read_chat(model, body)
+        prompt = truncated(body, self._chat.prompt, names, None, self._max_len)
         validate.check_prompt(prompt, "messages", self._max_len)
         limit = validate.max_tokens(body, names, len(prompt), self._max_len, None)
         self._prompt, self._prompt_logprobs = prompt, prompt_logprobs_asked(body)
@@ -50,7 +54,7 @@ class ChatEndpoint:
             logprobs=_logprobs(body),
             prompt_logprobs=self._prompt_logprobs,
         )
-        generation = generation_of(body, [prompt], params, model.think)
+        generation = generation_of(body, [prompt], params, self._chat)
         self._token_ids = generation.wants_token_ids
         return generation
 
@@ -64,16 +68,7 @@ class ChatEndpoint:
         }
 
     def whole(self, answers: list[Delta], usage: Usage, generator: Generator) -> dict[str, Any]:
-        choices = [
-            {
-                "index": answer.index,
-                "message": {"role": "assistant", "content": answer.text, "refusal": None},
-                "logprobs": self._scored(answer.logprobs),
-                "finish_reason": answer.finish,
-                **self._beside(answer),
-            }
-            for answer in answers
-        ]
+        choices = [self._choice(answer) for answer in answers]
         whole = {**self._frame("chat.completion", choices), "usage": usage_body(usage)}
         if self._token_ids:
             whole["prompt_token_ids"] = self._prompt
@@ -82,6 +77,22 @@ class ChatEndpoint:
             whole["prompt_logprobs"] = prompt_logprobs_body(entries, self._model.detokenizer)
         return whole
 
+    def _choice(self, answer: Delta) -> dict[str, Any]:
+        reader = self._reader(answer.index)
+        pieces = reader.read(answer.reasoning, answer.text, last=True)
+        return {
+            "index": answer.index,
+            "message": _message_body(message(pieces)),
+            "logprobs": self._scored(answer.logprobs),
+            "finish_reason": reader.finish_reason(answer.finish or ""),
+            "stop_reason": answer.stopped_by,
+            **self._beside(answer),
+        }
+
+    def _reader(self, index: int) -> AnswerReader:
+        assert self._chat is not None
+        return self._readers.setdefault(index, self._chat.reader())
+
     def first(self, index: int, generator: Generator) -> list[dict[str, Any]]:
         """The chunk that opens answer `index`."""
         chunk = self._chunk(index, {"role": "assistant", "content": ""})
@@ -89,30 +100,67 @@ class ChatEndpoint:
             chunk["prompt_token_ids"] = self._prompt
         return [chunk]
 
-    def chunk(self, delta: Delta) -> dict[str, Any]:
-        content = {"content": delta.text} if delta.text or delta.finish is None else {}
-        chunk = self._chunk(delta.index, content, self._scored(delta.logprobs), delta.finish)
-        chunk["choices"][0] |= self._beside(delta)
-        return chunk
+    def chunks(self, delta: Delta) -> list[dict[str, Any]]:
+        """One chunk for each piece: reasoning, content and calls are never in one. The first carries the tokens, the
+        last the end."""
+        reader = self._reader(delta.index)
+        pieces = reader.read(delta.reasoning, delta.text, last=delta.finish is not None)
+        bodies = [body for piece in pieces if (body := _delta_body(piece)) is not None]
+        if delta.finish is not None and (reader.called or not bodies):
+            bodies.append({})
+        elif not bodies and (delta.logprobs or self._token_ids):
+            bodies = [{"content": ""}]
+        chunks = [self._chunk(delta.index, body) for body in bodies]
+        if chunks:
+            chunks[0]["choices"][0] |= {"logprobs": self._scored(delta.logprobs), **self._beside(delta)}
+        if delta.finish is not None:
+            ending = {"finish_reason": reader.finish_reason(delta.finish), "stop_reason": delta.stopped_by}
+            chunks[-1]["choices"][0] |= ending
+        return chunks
 
     def _beside(self, delta: Delta) -> dict[str, Any]:
-        """vLLM's fields of a choice: what stopped it, and its ids where asked for."""
-        beside: dict[str, Any] = {} if delta.finish is None else {"stop_reason": delta.stopped_by}
-        if self._token_ids:
-            beside["token_ids"] = delta.token_ids
-        return beside
+        """vLLM's field of a choice: its ids, where asked for."""
+        return {"token_ids": delta.token_ids} if self._token_ids else {}
 
     def last(self, usage: Usage) -> dict[str, Any]:
         return {**self._frame("chat.completion.chunk", []), "usage": usage_body(usage)}
 
-    def _chunk(self, index: int, delta: dict[str, Any], logprobs: Any = None, finish: Any = None) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+    def _chunk(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._frame("chat.completion.chunk", [choice])
 
     def _scored(self, logprobs: list[TokenLogprob]) -> dict[str, Any] | None:
         if not logprobs:
             return None
         return {"content": [_scored_token(self._model.detokenizer, entry) for entry in logprobs], "refusal": None}
+
+
+def _message_body(whole: Message) -> dict[str, Any]:
+    """`reasoning` is vLLM's name, `reasoning_content` DeepSeek's and vLLM's old one; clients ask for either."""
+    body: dict[str, Any] = {"role": "assistant", "content": whole.content, "refusal": None}
+    if whole.reasoning is not None:
+        body |= {"reasoning_content": whole.reasoning, "reasoning": whole.reasoning}
+    if whole.calls:
+        body["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in whole.calls
+        ]
+    return body
+
+
+def _delta_body(piece: Piece) -> dict[str, Any] | None:
+    """As OpenAI streams it: of a call first index, id, type and name, then its arguments by index."""
+    match piece:
+        case Content(text):
+            return {"content": text}
+        case Reasoning(text):
+            return {"reasoning_content": text, "reasoning": text}
+        case CallBegin(index, call_id, name):
+            function = {"name": name, "arguments": ""}
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+        case CallArguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+    return None  # the end of a call says nothing that its client doesn't see
 
 
 def _scored_token(detokenizer: Detokenizer, entry: TokenLogprob) -> dict[str, Any]:
@@ -133,62 +181,5 @@ def _logprobs(body: validate.Body) -> int:
 
 
 async def chat_prompt(model: ServedModel, body: validate.Body) -> list[int]:
-    """Messages to prompt ids by the model's own template. Raises ApiError 400 naming the part at fault."""
-    if model.template is None:
-        raise ApiError(
-            400, f"the model {model.name} has no chat template; use /v1/completions", code="no_chat_template"
-        )
-    extra = body.get("chat_template_kwargs")
-    if extra is not None and not isinstance(extra, dict):
-        raise invalid("chat_template_kwargs", "chat_template_kwargs must be an object", "invalid_type")
-    names = {name: value for name, value in (extra or {}).items() if name not in ("messages", "tools")}
-    goes_on = validate.boolean(body, "continue_final_message")
-    opens = validate.boolean(body, "add_generation_prompt", not goes_on)
-    if goes_on and opens:
-        raise invalid("add_generation_prompt", "add_generation_prompt and continue_final_message exclude each other")
-    if goes_on or not opens:
-        names["add_generation_prompt"] = opens
-    text = model.template.render(_messages(body.get("messages")), names, goes_on=goes_on)
-    return await model.encode(text, add_bos=False)
-
-
-def _messages(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        raise invalid("messages", "messages must be an array of objects", "invalid_type")
-    if not value:
-        raise invalid("messages", "messages is empty; give at least one message", "empty_prompt")
-    return [_message(message, f"messages[{index}]") for index, message in enumerate(value)]
-
-
-def _message(value: Any, param: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise invalid(param, f"{param} must be an object", "invalid_type")
-    role = value.get("role")
-    if role not in _ROLES:
-        raise invalid(f"{param}.role", f"{param}.role is {str(role)[:40]!r}; it must be one of {', '.join(_ROLES)}")
-    if value.get("tool_calls"):
-        raise invalid(f"{param}.tool_calls", "tool calls are not supported by this engine yet", "unsupported_value")
-    message = {"role": "system" if role == "developer" else role, "content": _content(value, param, role)}
-    if isinstance(value.get("name"), str):
-        message["name"] = value["name"]
-    return message
-
-
-def _content(message: dict[str, Any], param: str, role: str) -> str:
-    """A string, or an array of text parts, which are joined."""
-    content = message.get("content")
-    param = f"{param}.content"
-    if isinstance(content, str):
-        return content
-    if content is None and role == "assistant":
-        return ""
-    if not isinstance(content, list):
-        raise invalid(param, f"{param} must be a string or an array of text parts", "invalid_type")
-    texts = []
-    for index, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text" or not isinstance(part.get("text"), str):
-            message_text = f"{param}[{index}] must be a text part; this model takes text only"
-            raise invalid(f"{param}[{index}]", message_text, "unsupported_value")
-        texts.append(part["text"])
-    return "".join(texts)
+    """Messages and tools to prompt ids. Raises ApiError 400 naming the part at fault."""
+    return (await read_chat(model, body)).prompt

@@ -115,10 +115,10 @@ class CompletionEndpoint:
             choice["prompt_token_ids"] = prompt
         return [self._frame([choice])]
 
-    def chunk(self, delta: Delta) -> dict[str, Any]:
+    def chunks(self, delta: Delta) -> list[dict[str, Any]]:
         if self._nothing_new:
             self._empty(delta)
-        return self._frame([self._choice(delta, delta.text, self._scored(delta.index, [], delta.logprobs))])
+        return [self._frame([self._choice(delta, delta.text, self._scored(delta.index, [], delta.logprobs))])]
 
     def last(self, usage: Usage) -> dict[str, Any]:
         return {**self._frame([]), "usage": self._usage(usage)}

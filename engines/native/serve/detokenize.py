@@ -9,7 +9,9 @@ comes out as U+FFFD exactly where decoding the whole would put it. Decoders that
 from __future__ import annotations
 
 import codecs
+import copy
 import json
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
@@ -31,10 +33,22 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer = tokenizer
         self.pieces, self.strip_first = _byte_table(tokenizer, vocab_size)
+        self._shown: dict[int, str] = {}
+
+    def showing(self, token_ids: Iterable[int]) -> Detokenizer:
+        """One that writes these tokens by their name, though they be special: for who looks for tags in the text."""
+        shown = {token: self._tokenizer.id_to_token(token) for token in token_ids}
+        other = copy.copy(self)
+        other._shown = {**self._shown, **{token: name for token, name in shown.items() if name}}
+        if self.pieces is not None:
+            other.pieces = list(self.pieces)
+            for token, name in other._shown.items():
+                other.pieces[token] = name.encode()
+        return other
 
     def stream(self) -> TextStream:
         if self.pieces is None:
-            return _WindowStream(self._tokenizer)
+            return _WindowStream(self._tokenizer, self._shown)
         return _ByteStream(self.pieces, self.strip_first)
 
     def text(self, token_ids: list[int]) -> str:
@@ -68,12 +82,16 @@ class _ByteStream:
 class _WindowStream:
     """Decodes from a token that is known to begin cleanly, and sends what is new."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, shown: dict[int, str]) -> None:
+        self._tokenizer, self._shown = tokenizer, shown
         self._ids: list[int] = []
         self._start, self._sent = 0, ""
 
     def push(self, token: int) -> str:
+        if token in self._shown:
+            text = self.flush()
+            self._ids, self._start, self._sent = [], 0, ""
+            return text + self._shown[token]
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids[self._start :])
         if text.endswith("\ufffd") and len(self._ids) - self._start < 16:

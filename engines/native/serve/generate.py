@@ -13,16 +13,9 @@ from engines.native.request import Finish, SamplingParams
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError
+from engines.native.serve.parsers.reasoning import ReasoningSplitter, ReasoningTags
 from engines.native.serve.stops import StopMatcher
 from engines.native.serve.stream import Stream
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkTokens:
-    """Ids of <think> and </think>, where a model has them. Stop strings apply to the answer, not to the thinking."""
-
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +25,8 @@ class Generation:
     n: answers to each prompt that the client gets; best_of: those drawn, of which the best n are kept.
     named_stop_ids: stop tokens that the client named, as against the model's own end.
     wants_token_ids: a piece with nothing but ids is news, too.
+    reasoning: the model's tags, where its reasoning is kept apart; stop strings apply to the answer alone.
+    thinking: the prompt has begun the reasoning. detokenizer: another than the model's own, to show tags.
     """
 
     prompts: list[list[int]]
@@ -39,11 +34,13 @@ class Generation:
     stops: list[str]
     priority: int = 0
     salt: str = ""
-    think: ThinkTokens | None = None
     n: int = 1
     best_of: int = 1
     named_stop_ids: frozenset[int] = frozenset()
     wants_token_ids: bool = False
+    reasoning: ReasoningTags | None = None
+    thinking: bool = False
+    detokenizer: Detokenizer | None = None
 
     def params_of(self, copy: int) -> SamplingParams:
         """Of the copy-th answer to a prompt. It draws what a request with the seed `seed + copy` would draw alone, so
@@ -68,10 +65,12 @@ class Delta:
 
     token_ids: all that count as generated, the one that ends the answer included; some have no text (yet).
     stopped_by: the stop string, or the stop token that the client named, that ended it.
+    reasoning: comes before all text of the answer; the reasoning's own tags are in neither.
     """
 
     index: int
     text: str
+    reasoning: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: Finish | None = None
     token_ids: list[int] = field(default_factory=list)
@@ -84,6 +83,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0  # of the completion tokens, those between the tags
 
 
 class Answer:
@@ -97,10 +97,12 @@ class Answer:
         self._stop_ids = frozenset(generation.params.stop_token_ids)
         self._named_stop_ids = generation.named_stop_ids
         self._ids_are_news = generation.wants_token_ids
-        self._text = detokenizer.stream()
+        self._text = (generation.detokenizer or detokenizer).stream()
         self._stops = StopMatcher(generation.stops)
-        self._think = generation.think
-        self._thinking = generation.think is not None and _opens(stream.prompt_ids, generation.think)
+        self.reasoning_tokens = 0
+        self._splitter: ReasoningSplitter | None = None
+        if generation.reasoning is not None:
+            self._splitter = ReasoningSplitter(generation.reasoning, generation.thinking)
 
     def advance(self) -> Delta | None:
         """Take in what came. None if nothing did. Raises ApiError where the request failed."""
@@ -117,7 +119,10 @@ class Answer:
             if last and token in self._stop_ids:
                 delta.stopped_by = token if token in self._named_stop_ids else None
                 break  # the token that ends an answer is no part of it
-            text, met = self._match(token, self._text.push(token))
+            text = self._text.push(token)
+            if self._splitter is not None:
+                text = self._answer_in(text, delta, self._splitter)
+            text, met = (text, False) if self.tokens < self._min_tokens else self._stops.push(text)
             pieces.append(text)
             if met:
                 self.finish, delta.stopped_by = Finish.STOP, self._stops.met
@@ -126,28 +131,29 @@ class Answer:
             if ending.finish not in (Finish.STOP, Finish.LENGTH):
                 raise _failure(ending.finish, ending.message)
             self.finish = ending.finish
-            tail, met = self._stops.push(self._text.flush())
+            tail = self._text.flush()
+            if self._splitter is not None:
+                tail = self._rest_in(tail, delta, self._splitter)
+            tail, met = self._stops.push(tail)
             pieces += [tail] if met else [tail, self._stops.flush()]
         delta.text, delta.finish = "".join(pieces), self.finish
         ids_are_news = self._ids_are_news and bool(tokens)
-        delta.is_news = bool(delta.text or delta.logprobs) or self.finish is not None or ids_are_news
+        delta.is_news = bool(delta.text or delta.reasoning or delta.logprobs) or self.finish is not None or ids_are_news
         return delta if tokens or self.finish is not None else None
 
-    def _match(self, token: int, text: str) -> tuple[str, bool]:
-        if self._think is not None and token in (self._think.begin, self._think.end):
-            self._thinking = token == self._think.begin
-            return self._stops.flush() + text, False  # a tag is no answer, and no stop string reaches across it
-        if self._thinking or self.tokens < self._min_tokens:
-            return text, False
-        return self._stops.push(text)
+    def _answer_in(self, text: str, delta: Delta, splitter: ReasoningSplitter) -> str:
+        """A token's text without the reasoning, which goes to the delta."""
+        before = splitter.thinking
+        reasoning, text = splitter.push(text)
+        delta.reasoning += reasoning
+        self.reasoning_tokens += before and splitter.thinking
+        return text
 
-
-def _opens(prompt_ids: list[int], think: ThinkTokens) -> bool:
-    """Whether the prompt ends inside an open thinking part."""
-    for token in reversed(prompt_ids):
-        if token in (think.begin, think.end):
-            return token == think.begin
-    return False
+    def _rest_in(self, tail: str, delta: Delta, splitter: ReasoningSplitter) -> str:
+        """The same at the end of the answer."""
+        parts = [splitter.push(tail), splitter.finish()]
+        delta.reasoning += "".join(reasoning for reasoning, _ in parts)
+        return "".join(text for _, text in parts)
 
 
 def _failure(finish: Finish, message: str) -> ApiError:
@@ -213,6 +219,7 @@ class Generator:
             sum(len(answer.stream.prompt_ids) for answer in firsts),
             sum(answer.tokens for answer in self._answers),
             sum(answer.stream.cached_tokens for answer in firsts),
+            sum(answer.reasoning_tokens for answer in self._answers),
         )
 
     def prompt_of(self, index: int) -> int:
@@ -230,6 +237,7 @@ class Generator:
             async for delta in deltas:
                 target = whole[delta.index]
                 target.text += delta.text
+                target.reasoning += delta.reasoning
                 target.logprobs += delta.logprobs
                 target.token_ids += delta.token_ids
                 target.finish, target.stopped_by = delta.finish, delta.stopped_by

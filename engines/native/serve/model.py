@@ -12,7 +12,8 @@ from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.tokenizer import TokenizerFacts, load_tokenizer
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.errors import ApiError
-from engines.native.serve.generate import ThinkTokens
+from engines.native.serve.parsers import registry
+from engines.native.serve.parsers.reasoning import ReasoningTags
 from engines.native.serve.template import ChatTemplate
 
 _LONG_TEXT = 8192
@@ -20,7 +21,18 @@ _LONG_TEXT = 8192
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkTokens:
+    """Ids of the tags around the reasoning, where each is one token."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
+    """reasoning: tags of what is kept apart from the answer. tool_parser: a name in `parsers.registry`. tagged: a
+    detokenizer that shows their tags, which may be special tokens. None or the plain one where there is nothing."""
+
     name: str
     created: int  # unix time
     vocab_size: int  # ids that the model can take and give
@@ -29,6 +41,9 @@ class ServedModel:
     detokenizer: Detokenizer
     template: ChatTemplate | None
     think: ThinkTokens | None
+    reasoning: ReasoningTags | None
+    tool_parser: str | None
+    tagged: Detokenizer
 
     async def encode(self, text: str, *, add_bos: bool) -> list[int]:
         """Ids of a text; special tokens in it are recognised. `add_bos`: begin as the model wants a plain prompt."""
@@ -51,7 +66,7 @@ class ServedModel:
             raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def load(name: str, files: ModelFiles) -> ServedModel:
+def load(name: str, files: ModelFiles, *, tool_parser: str = "auto", reasoning_parser: str = "auto") -> ServedModel:
     """Raises BadModel for a tokenizer that is missing or unknown, ValueError for a template that is no Jinja."""
     tokenizer, facts = load_tokenizer(files)
     vocab_size = files.config.vocab
@@ -60,14 +75,27 @@ def load(name: str, files: ModelFiles) -> ServedModel:
         special["bos_token"] = tokenizer.id_to_token(facts.bos_id) or ""
     if facts.eos_ids:
         special["eos_token"] = tokenizer.id_to_token(facts.eos_ids[0]) or ""
-    begin, end = tokenizer.token_to_id("<think>"), tokenizer.token_to_id("</think>")
+    reasoning = registry.reasoning_tags(reasoning_parser, facts.chat_template, tokenizer.token_to_id)
+    parser = registry.tool_parser(tool_parser, facts.chat_template, tokenizer.token_to_id)
+    detokenizer = Detokenizer(tokenizer, vocab_size)
+    tags = registry.tags_of(parser, reasoning)
+    shown = [token for tag in tags if (token := tokenizer.token_to_id(tag)) is not None and token < vocab_size]
     return ServedModel(
         name=name,
         created=int(time.time()),
         vocab_size=vocab_size,
         tokenizer=tokenizer,
         facts=facts,
-        detokenizer=Detokenizer(tokenizer, vocab_size),
+        detokenizer=detokenizer,
         template=ChatTemplate(facts.chat_template, special) if facts.chat_template else None,
-        think=ThinkTokens(begin, end) if begin is not None and end is not None else None,
+        think=_think_tokens(tokenizer, reasoning),
+        reasoning=reasoning,
+        tool_parser=parser,
+        tagged=detokenizer.showing(shown) if shown else detokenizer,
     )
+
+
+def _think_tokens(tokenizer: Tokenizer, tags: ReasoningTags | None) -> ThinkTokens | None:
+    begin = tokenizer.token_to_id(tags.begin) if tags else None
+    end = tokenizer.token_to_id(tags.end) if tags else None
+    return ThinkTokens(begin, end) if begin is not None and end is not None else None

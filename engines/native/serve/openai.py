@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Protocol
 from engines.native.ipc import PromptLogprobs, TopTokens
 from engines.native.request import SamplingParams
 from engines.native.serve import validate
+from engines.native.serve.conversation import Chat
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.errors import ApiError, invalid, unsupported
-from engines.native.serve.generate import Delta, Generation, Generator, ThinkTokens, Usage
+from engines.native.serve.generate import Delta, Generation, Generator, Usage
 
 MAX_N = 128
 """Answers to one prompt."""
@@ -28,7 +29,7 @@ class OpenAiEndpoint(Protocol):
         """The chunks that open answer `index`."""
         ...
 
-    def chunk(self, delta: Delta) -> dict[str, Any]: ...
+    def chunks(self, delta: Delta) -> list[dict[str, Any]]: ...
 
     def last(self, usage: Usage) -> dict[str, Any]:
         """The chunk with no choices that carries the usage."""
@@ -36,7 +37,7 @@ class OpenAiEndpoint(Protocol):
 
 
 def generation_of(
-    body: validate.Body, prompts: list[list[int]], params: SamplingParams, think: ThinkTokens | None = None
+    body: validate.Body, prompts: list[list[int]], params: SamplingParams, chat: Chat | None = None
 ) -> Generation:
     """Prompts and parameters, with the fields that are neither. `best_of` is the completions' own; chat has none."""
     n = validate.integer(body, "n", 1, 1, MAX_N)
@@ -51,11 +52,13 @@ def generation_of(
         validate.stop_strings(body),
         validate.integer(body, "priority", 0, -validate.MAX_PRIORITY, validate.MAX_PRIORITY),
         validate.string(body, "cache_salt", max_length=validate.MAX_SALT_LENGTH),
-        think,
         n=n,
         best_of=best_of,
         named_stop_ids=frozenset(body.get("stop_token_ids") or ()),
         wants_token_ids=validate.boolean(body, "return_token_ids"),
+        reasoning=chat.model.reasoning if chat else None,
+        thinking=chat.thinking if chat else False,
+        detokenizer=chat.detokenizer if chat else None,
     )
 
 
@@ -125,6 +128,7 @@ def usage_body(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
 
 
@@ -151,7 +155,7 @@ class ChunkEvents:
             self._opened.add(delta.index)
             chunks = self._endpoint.first(delta.index, self._generator)
         if delta.is_news:
-            chunks.append(self._endpoint.chunk(delta))
+            chunks += self._endpoint.chunks(delta)
         if self._include_usage:
             usage = usage_body(self._generator.usage) if self._continuous else None
             for chunk in chunks:

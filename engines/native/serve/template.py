@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engines.native.serve.errors import invalid
@@ -62,6 +63,7 @@ class ChatTemplate:
         self._special_tokens = special_tokens
         try:
             self._template = environment.from_string(source)
+            self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise ValueError(f"the model's chat template does not compile: {error}") from error
 
@@ -78,7 +80,7 @@ class ChatTemplate:
             text = self._template.render({**self._special_tokens, **names, "messages": messages})
         except _REFUSALS as error:
             raise invalid("messages", f"the model's chat template refuses these messages: {error}") from error
-        return _cut_after(text, messages[-1]["content"]) if goes_on else text
+        return _cut_after(text, messages[-1]["content"] or "") if goes_on else text
 
 
 def _cut_after(text: str, last: str) -> str:

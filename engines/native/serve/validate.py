@@ -192,10 +192,11 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields that would change the answer, with the values that ask for nothing beyond what there is."""
 
 
-def refuse_unsupported(body: Body) -> None:
+def refuse_unsupported(body: Body, *, but: tuple[str, ...] = ()) -> None:
+    """`but`: what the endpoint reads itself."""
     for name, neutral in _NEUTRAL.items():
         value = body.get(name)
-        if value is None or any(type(value) is type(one) and value == one for one in neutral):
+        if name in but or value is None or any(type(value) is type(one) and value == one for one in neutral):
             continue
         allowed = f"; allowed: {', '.join(map(repr, neutral))}" if neutral else ""
         raise unsupported(name, f"{name} is not supported by this engine yet{allowed}")

@@ -11,12 +11,13 @@ from engines.native.ipc import Ending
 from engines.native.loader.model_files import open_model
 from engines.native.request import Finish, SamplingParams
 from engines.native.serve.errors import ApiError
-from engines.native.serve.generate import Answer, Generation, ThinkTokens
+from engines.native.serve.generate import Answer, Generation
 from engines.native.serve.model import ServedModel, load
+from engines.native.serve.parsers.reasoning import ReasoningTags
 from engines.native.serve.stream import Stream
 from tests.engines.weights import smollm2
 
-THINK = ThinkTokens(begin=5, end=6)  # stand-ins: SmolLM2 has no thinking tokens
+THINK = ReasoningTags("<think>", "</think>")  # each of several tokens in SmolLM2's vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -42,21 +43,22 @@ def encode(model: ServedModel, text: str) -> list[int]:
 
 
 def test_b5_stop_in_the_thinking_is_not_met_and_in_the_answer_is(model: ServedModel) -> None:
-    growing, stream = answer(model, [9], stops=["END"], think=THINK)
-    feed(stream, [THINK.begin, *encode(model, "first END of thought"), THINK.end, *encode(model, "so END here")])
+    growing, stream = answer(model, [9], stops=["END"], reasoning=THINK)
+    feed(stream, encode(model, "<think>first END of thought</think>so END here"))
     delta = growing.advance()
     assert delta is not None
-    assert delta.text == "first END of thoughtso "
+    assert (delta.reasoning, delta.text) == ("first END of thought", "so ")
     assert delta.finish is Finish.STOP
 
 
 def test_b5_thinking_that_the_prompt_opened_counts_too(model: ServedModel) -> None:
-    growing, stream = answer(model, [9, THINK.begin, 10], stops=["END"], think=THINK)
+    growing, stream = answer(model, [9], stops=["END"], reasoning=THINK, thinking=True)
     feed(stream, encode(model, "a END b"))
     delta = growing.advance()
     assert delta is not None
-    assert (delta.text, delta.finish) == ("a END b", None)
-    closed, stream = answer(model, [THINK.begin, 10, THINK.end], stops=["END"], think=THINK)
+    assert (delta.reasoning, delta.text, delta.finish) == ("a END b", "", None)
+    assert growing.reasoning_tokens == len(encode(model, "a END b"))
+    closed, stream = answer(model, [9], stops=["END"], reasoning=THINK)
     feed(stream, encode(model, "a END b"))
     delta = closed.advance()
     assert delta is not None
@@ -67,14 +69,16 @@ SEVERAL_TOKENS = ["🔥", "思考", "👩‍👩‍👧", "ď→"]  # each of se
 
 
 def grown(model: ServedModel, tokens: list[int], step: int, **options: object) -> tuple[str, Finish | None]:
-    """The text of an answer whose tokens come `step` at a time."""
+    """What an answer says whose tokens come `step` at a time: reasoning and answer one after the other."""
     growing, stream = answer(model, [9], **options)
-    text = ""
+    thought = text = ""
     for place in range(0, len(tokens), step):
         feed(stream, tokens[place : place + step])
         delta = growing.advance()
         assert delta is not None
-        text += delta.text
+        assert not (delta.reasoning and text[len(thought) :])  # reasoning comes first
+        thought += delta.reasoning
+        text += delta.reasoning + delta.text
         if delta.finish is not None:
             break
     return text, growing.finish
@@ -85,8 +89,8 @@ def grown(model: ServedModel, tokens: list[int], step: int, **options: object) -
 def test_b5_stops_of_several_tokens(model: ServedModel, stop: str, step: int) -> None:
     assert len(encode(model, stop)) > 1
     for thought in (f"is {stop} it?", f"it is {stop}"):  # the second ends where the thinking does
-        tokens = [THINK.begin, *encode(model, thought), THINK.end, *encode(model, f"So: {stop} and more")]
-        assert grown(model, tokens, step, stops=[stop], think=THINK) == (f"{thought}So: ", Finish.STOP)
+        tokens = encode(model, f"<think>{thought}</think>So: {stop} and more")
+        assert grown(model, tokens, step, stops=[stop], reasoning=THINK) == (f"{thought}So: ", Finish.STOP)
 
 
 @pytest.mark.parametrize("step", [1, 2, 100])
@@ -94,18 +98,25 @@ def test_b5_stops_of_several_tokens(model: ServedModel, stop: str, step: int) ->
 def test_b5_a_stop_is_not_put_together_of_thinking_and_answer(model: ServedModel, stop: str, step: int) -> None:
     for cut in range(1, len(stop)):
         first, rest = stop[:cut], stop[cut:]
-        whole = [THINK.begin, *encode(model, f"a{first}"), THINK.end, *encode(model, f"{rest}b")]
-        assert grown(model, whole, step, stops=[stop], think=THINK) == (f"a{first}{rest}b", None)
-        around = [*encode(model, f"a{first}"), THINK.begin, *encode(model, "x"), THINK.end, *encode(model, f"{rest}b")]
-        assert grown(model, around, step, stops=[stop], think=THINK) == (f"a{first}x{rest}b", None)
+        tokens = encode(model, f"<think>a{first}</think>{rest}b and so on, long enough not to be held back")
+        found, finish = grown(model, tokens, step, stops=[stop], reasoning=THINK)
+        assert found.startswith(f"a{first}{rest}b")
+        assert finish is None
 
 
 def test_b5_the_tags_own_text_is_no_answer(model: ServedModel) -> None:
-    """Some tokenizers write them out: their <think> is no special token."""
-    (begin,), (end,) = encode(model, " think"), encode(model, " thought")
-    tokens = [begin, *encode(model, " a"), end, *encode(model, " b c")]
-    found = grown(model, tokens, 1, stops=["thought", "think"], think=ThinkTokens(begin, end))
-    assert found == (" think a thought b c", None)
+    tokens = encode(model, "<think>a</think>b c and more")
+    assert grown(model, tokens, 1, stops=["/think", "think>"], reasoning=THINK)[0] == "ab c and more"
+
+
+def test_reasoning_tokens_are_those_between_the_tags(model: ServedModel) -> None:
+    growing, stream = answer(model, [9], reasoning=THINK)
+    thought = encode(model, "one two three")
+    for text in ("<think>", None, "</think>", " four"):
+        feed(stream, encode(model, text) if text else thought)
+        growing.advance()
+    # The end tag is several tokens here, of which all but the last may still be reasoning.
+    assert growing.reasoning_tokens == len(thought) + len(encode(model, "</think>")) - 1
 
 
 def test_tokens_after_a_stop_string_count_for_nothing(model: ServedModel) -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from engines.native.serve.parsers.pieces import CallArguments, CallBegin, CallEnd, Content, Piece, Reasoning, ToolParser
+from engines.native.serve.parsers.pieces import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Piece,
+    Reasoning,
+    ToolParser,
+    joined,
+)
 
 
 class AnswerReader:
@@ -30,7 +39,7 @@ class AnswerReader:
                     continue
                 self.called = True
             pieces.append(piece)
-        return pieces
+        return joined(pieces)
 
     def finish_reason(self, finish: str) -> str:
         return "tool_calls" if self.called and finish == "stop" else finish

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,9 +11,12 @@ class ReasoningTags:
     begin: str
     end: str
 
-    def opened_by(self, prompt: str) -> bool:
+    def opened_by(self, prompt: str, begun: dict[str, Any] | None) -> bool:
         """Whether the chat template has begun the reasoning itself (DeepSeek-R1, QwQ). A tag that a user wrote does
-        not count: the template's own words come after it."""
+        not count: the template's own words come after it. `begun`: the message that the answer goes on with."""
+        if begun is not None:
+            content = begun["content"] or ""
+            return bool(content.rfind(self.begin) > content.rfind(self.end))
         return prompt.rstrip().endswith(self.begin)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection
 
-from engines.native.serve.ids import new_id
 from engines.native.serve.parsers.json_calls import JsonCalls, Opener
 from engines.native.serve.parsers.mistral import ARGS, CALL_ID, TAG, MistralCalls
 from engines.native.serve.parsers.pieces import ToolParser
@@ -22,7 +22,7 @@ _LLAMA3 = (Opener("<|python_tag|>", separator=";"), Opener("", sure=False, separ
 
 
 def _call_id() -> str:
-    return new_id("call")
+    return f"call_{secrets.token_hex(12)}"
 
 
 TOOL_PARSERS: dict[str, Callable[[Collection[str]], ToolParser]] = {
@@ -46,8 +46,14 @@ REASONING_TAGS: dict[str, ReasoningTags] = {
 }
 
 
-def find_tool_parser(template: str, has_token: Callable[[str], bool]) -> str | None:
-    """Name of the parser for a model, None where nothing tells. Its template says it best: it shows old calls."""
+TokenId = Callable[[str], int | None]
+
+
+def tool_parser(asked: str, template: str, token_id: TokenId) -> str | None:
+    """Name of a model's parser; `asked` is the option's value. None: its calls can't be told from text."""
+    if asked != "auto":
+        return None if asked == "none" else asked
+    # The template says it best: it shows the calls of earlier turns.
     if "<tool_call>" in template and "<function=" not in template:  # not the XML of Qwen3-Coder
         return "hermes"
     if "[TOOL_CALLS]" in template:
@@ -57,13 +63,21 @@ def find_tool_parser(template: str, has_token: Callable[[str], bool]) -> str | N
     if "tools" not in template or "<function=" in template:
         return None
     for name, tags in TOOL_TAGS.items():
-        if has_token(tags[0]):
+        if token_id(tags[0]) is not None:
             return name
     return None
 
 
-def find_reasoning(template: str, has_token: Callable[[str], bool]) -> ReasoningTags | None:
+def reasoning_tags(asked: str, template: str, token_id: TokenId) -> ReasoningTags | None:
+    """Tags of a model's reasoning. None: whatever it writes is the answer."""
+    if asked != "auto":
+        return REASONING_TAGS.get(asked)
     for tags in REASONING_TAGS.values():
-        if tags.end in template or (has_token(tags.begin) and has_token(tags.end)):
+        if tags.end in template or (token_id(tags.begin) is not None and token_id(tags.end) is not None):
             return tags
     return None
+
+
+def tags_of(parser: str | None, reasoning: ReasoningTags | None) -> tuple[str, ...]:
+    """All tags that a model's parsers look for."""
+    return TOOL_TAGS.get(parser or "", ()) + ((reasoning.begin, reasoning.end) if reasoning else ())
