@@ -16,14 +16,18 @@ import orjson
 from aiohttp import web
 
 from engines.api import Phase
-from engines.native.serve import validate
-from engines.native.serve.chat import ChatEndpoint, chat_prompt
+from engines.native.serve import messages, tokens, validate
+from engines.native.serve.capabilities import capabilities
+from engines.native.serve.chat import ChatEndpoint
 from engines.native.serve.completions import CompletionEndpoint
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError, invalid
 from engines.native.serve.generate import Delta, Generation, Generator, Usage
+from engines.native.serve.message_events import MessageEvents
 from engines.native.serve.model import ServedModel
 from engines.native.serve.openai import ChunkEvents
+from engines.native.serve.response_events import ResponseEvents
+from engines.native.serve.responses import ResponsesEndpoint
 from engines.native.serve.sse import Events, EventStream, SlowReaders
 
 log = logging.getLogger(__name__)
@@ -58,35 +62,44 @@ class Api:
                 web.get("/v1/models/{name:.+}", self._model_named),
                 web.post("/v1/completions", self._completions),
                 web.post("/v1/chat/completions", self._chat),
+                web.post("/v1/responses", self._responses),
+                web.post("/v1/messages", self._messages),
+                web.post("/v1/messages/count_tokens", self._count_tokens),
                 web.post("/tokenize", self._tokenize),
                 web.post("/detokenize", self._detokenize),
+                web.get("/tokenizer_info", self._tokenizer_info),
             ]
         )
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every answer that is no success has OpenAI's shape, and none leaves without the token."""
+        """Every answer that is no success has its API's shape, and none leaves without the token."""
+        shape = messages.error_body if request.path.startswith("/v1/messages") else ApiError.body
         try:
             if request.path != "/health":
                 self._authenticate(request)
             return await handler(request)
         except ApiError as error:
-            return _error_response(error)
+            return _error_response(error, shape)
         except web.HTTPRequestEntityTooLarge as error:
             message = f"the body is larger than {request.client_max_size} bytes"
-            return _error_response(ApiError(error.status, message, code="body_too_large"))
+            return _error_response(ApiError(error.status, message, code="body_too_large"), shape)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}"
-            return _error_response(ApiError(error.status, message, code="not_found" if error.status == 404 else None))
+            code = "not_found" if error.status == 404 else None
+            return _error_response(ApiError(error.status, message, code=code), shape)
         except ConnectionError:  # the client left while we wrote to it; its requests have been ended on the way here
             raise
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
-            return _error_response(ApiError(500, "the engine failed to answer; its log says why", code="internal"))
+            message = "the engine failed to answer; its log says why"
+            return _error_response(ApiError(500, message, code="internal"), shape)
 
     def _authenticate(self, request: web.Request) -> None:
-        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, self._authorization):
+        """The bearer token, or the same as `x-api-key`, as Anthropic's clients send it."""
+        headers = request.headers
+        given = headers.get("Authorization") or f"Bearer {headers.get('x-api-key', '')}"
+        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._authorization):
             raise ApiError(401, "the bearer token is missing or wrong", code="invalid_api_key")
 
     async def _body(self, request: web.Request) -> validate.Body:
@@ -126,6 +139,8 @@ class Api:
             "created": self._model.created,
             "owned_by": "tursiops",
             "max_model_len": ready.max_len if ready else None,
+            "context_length": ready.max_len if ready else None,
+            "capabilities": capabilities(self._model, self.app.router),
         }
 
     # Generation
@@ -135,6 +150,12 @@ class Api:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, ChatEndpoint, ChunkEvents)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, ResponsesEndpoint, ResponseEvents)
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, messages.MessagesEndpoint, MessageEvents)
 
     async def _generate(
         self,
@@ -172,33 +193,27 @@ class Api:
     # Tokens
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        body = await self._body(request)
-        ready = self._engine.require_ready()
-        if body.get("model") is not None:
-            self._model.require_name(body["model"])
-        if body.get("messages") is not None:
-            tokens = await chat_prompt(self._model, body)
-        elif isinstance(body.get("prompt"), str):
-            bos = validate.boolean(body, "add_special_tokens", True)
-            tokens = await self._model.encode(body["prompt"], add_bos=bos)
-        else:
-            raise invalid("prompt", "give prompt, a string, or messages", "invalid_type")
-        return _json({"count": len(tokens), "max_model_len": ready.max_len, "tokens": tokens})
+        max_len = self._engine.require_ready().max_len
+        return _json(await tokens.tokenize(self._model, await self._body(request), max_len))
 
     async def _detokenize(self, request: web.Request) -> web.Response:
+        return _json(tokens.detokenize(self._model, await self._body(request)))
+
+    async def _tokenizer_info(self, _: web.Request) -> web.Response:
+        return _json(tokens.tokenizer_info(self._model, self._engine.require_ready().max_len))
+
+    async def _count_tokens(self, request: web.Request) -> web.Response:
         body = await self._body(request)
-        if body.get("model") is not None:
-            self._model.require_name(body["model"])
-        tokens = validate.token_ids(body.get("tokens"), "tokens", self._model.vocab_size)
-        return _json({"prompt": self._model.detokenizer.text(tokens)})
+        self._model.require_name(body.get("model"))
+        return _json(await messages.count_tokens(self._model, body))
 
 
 def _json(body: dict[str, Any], status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 
 
-def _error_response(error: ApiError) -> web.Response:
-    response = _json(error.body(), error.status)
+def _error_response(error: ApiError, shape: Callable[[ApiError], dict[str, Any]]) -> web.Response:
+    response = _json(shape(error), error.status)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     if error.status == 401:

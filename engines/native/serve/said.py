@@ -1,0 +1,67 @@
+"""What a chat answer says, piece by piece, for the APIs that are other spellings of a chat (messages, responses).
+
+They ask the chat endpoint, in its own words, and read its answers, so that templates, tool calls and reasoning are
+known in one place only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engines.native.serve.errors import ApiError
+
+EXTENSIONS = (
+    "seed",
+    "min_p",
+    "top_k",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "min_tokens",
+    "stop_token_ids",
+    "ignore_eos",
+    "priority",
+    "cache_salt",
+    "timeout",
+    "chat_template_kwargs",
+)
+"""Fields of the chat endpoint that neither API has, and that mean here what they mean there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """kind `call` begins a tool call (its id and name); `arguments` belong to the last one."""
+
+    kind: Literal["thinking", "text", "call", "arguments"]
+    text: str = ""
+    id: str = ""
+    name: str = ""
+
+
+def pieces(message: dict[str, Any]) -> Iterator[Piece]:
+    """Of a chat's message, or of the delta of one chunk."""
+    if thinking := message.get("reasoning_content") or message.get("reasoning"):
+        yield Piece("thinking", thinking)
+    if text := message.get("content"):
+        yield Piece("text", text)
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        if call.get("id"):
+            yield Piece("call", id=call["id"], name=function["name"])
+        if function.get("arguments"):
+            yield Piece("arguments", function["arguments"])
+
+
+def renamed(error: ApiError, names: dict[str, str]) -> ApiError:
+    """An error of the chat endpoint, naming the field as the client wrote it."""
+    param = error.param
+    if param is None:
+        return error
+    if param.startswith("messages["):  # its list of messages is not the client's
+        param = "messages"
+    named = names.get(param, param)
+    message = error.message.replace(param, named) if named != param else error.message
+    return ApiError(error.status, message, param=named, code=error.code, retry_after=error.retry_after)
