@@ -246,6 +246,7 @@ def test_a_signal_to_stop_ends_the_steps_too(tmp_path, number):
         step.run(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"])
 
     step = Step("long", tmp_path, work)
+    ours = signal.signal(number, signal.SIG_DFL)  # whoever runs us may ignore it, as nohup does
     before = signal.getsignal(number)
     threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -253,6 +254,7 @@ def test_a_signal_to_stop_ends_the_steps_too(tmp_path, number):
     assert signal.getsignal(number) is before
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+    signal.signal(number, ours)
 
 
 def test_flags_of_up():
