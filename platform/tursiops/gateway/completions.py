@@ -57,7 +57,7 @@ class Completions:
             body = await read_body(scope, receive, self._config.body_limit)
             exchange.request = parse(body, endpoint)
             route = find_route(exchange.caller, snapshot, exchange.request.model)
-            tokens = self._estimator.total_tokens(exchange.request, route) if endpoint.generates else 0
+            tokens = self._estimator.total_tokens(exchange.request, route) if endpoint.billed else 0
             held = await self._limiter.reserve(exchange.caller, exchange.request_id, tokens)
         except ClientGone:
             return
@@ -66,7 +66,7 @@ class Completions:
             await send_error(send, error, exchange.headers(), endpoint.dialect.refusal(error))
             return
         exchange.route = route
-        if endpoint.generates:
+        if endpoint.billed:
             exchange.prompt_estimate = self._estimator.prompt_tokens(exchange.request, route)
             exchange.slot = self._ledger.open(exchange.record())
         await self._attended(exchange, held, receive, send)

@@ -43,6 +43,7 @@ class _Usage(msgspec.Struct, frozen=True):
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    total_tokens: int = 0  # all that some engines tell of a rerank
     prompt_tokens_details: _Details | None = None
     input_tokens: int = 0
     output_tokens: int = 0
@@ -143,9 +144,9 @@ class OpenAI:
 
     def _count(self, chunk: _Chunk, seen: Seen) -> None:
         if chunk.usage is not None:
-            details = chunk.usage.prompt_tokens_details
-            seen.has_usage = True
-            seen.prompt_tokens, seen.completion_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
+            usage, details = chunk.usage, chunk.usage.prompt_tokens_details
+            seen.has_usage, seen.completion_tokens = True, usage.completion_tokens
+            seen.prompt_tokens = usage.prompt_tokens or max(0, usage.total_tokens - usage.completion_tokens)
             seen.cached_tokens = (details.cached_tokens or 0) if details else 0
         for choice in chunk.choices or ():
             seen.finish_reason = choice.finish_reason or seen.finish_reason

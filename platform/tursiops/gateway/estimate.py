@@ -21,13 +21,13 @@ class Estimator:
     def prompt_tokens(self, request: Request, route: RouteEntry) -> int:
         ratio = self._bytes_per_token.get(route.deployment, FIRST_GUESS)
         tokens = max(1, round(request.prompt_bytes / ratio))
-        return min(tokens, route.context_length) if route.context_length else tokens
+        return _bounded(tokens, request, route)
 
     def total_tokens(self, request: Request, route: RouteEntry) -> int:
         """Prompt and answer; what is reserved."""
         answer = DEFAULT_ANSWER if request.max_tokens is None else request.max_tokens
         total = self.prompt_tokens(request, route) + answer
-        return min(total, route.context_length) if route.context_length else total
+        return _bounded(total, request, route)
 
     def learn(self, request: Request, route: RouteEntry, prompt_tokens: int) -> None:
         if prompt_tokens < 1:
@@ -37,3 +37,10 @@ class Estimator:
         self._bytes_per_token[route.deployment] = known + 0.1 * (seen - known)
         while len(self._bytes_per_token) > _DEPLOYMENTS:
             self._bytes_per_token.popitem(last=False)
+
+
+def _bounded(tokens: int, request: Request, route: RouteEntry) -> int:
+    """A context holds a prompt and its answer; a request for embeddings holds many texts, each of which has its own."""
+    if not route.context_length or not request.endpoint.generates:
+        return tokens
+    return min(tokens, route.context_length)

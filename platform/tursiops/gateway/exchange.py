@@ -55,7 +55,7 @@ class Exchange:
     waits_for_client: float = 0.0  # since when the client has taken nothing; 0: it takes
     broken: str = ""  # why the sweeper ended it
     close_engine: Callable[[], None] | None = None  # makes a read that waits for the engine fail
-    slot: Slot | None = None  # in the ledger; requests that generate have one
+    slot: Slot | None = None  # in the ledger; requests that are billed have one
     answered: bool = False  # the last bytes are on their way: a client that leaves now has its answer
 
     def sent_to(self, instance: str) -> None:

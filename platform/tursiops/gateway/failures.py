@@ -11,6 +11,8 @@ import orjson
 from tursiops.gateway.errors import GatewayError
 
 _EXCERPT = 300
+_TIMEOUTS = ("queue_timeout", "first_token_timeout", "total_timeout")
+"""Of a time that the request itself set, or the engine's operator: it is over, wherever it would be tried again."""
 
 
 class Failure(Exception):
@@ -70,7 +72,12 @@ def interpret(status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
         # Its token is not ours: the process behind this address is another one than the snapshot says.
         return Failure("refused", 503, "the engine refused the gateway's token", retry_after=2)
     if status in (429, 503):
-        return Failure("busy", status, f"the engine said {said}", passed=error, retry_after=wait or 2)
+        full = status == 503  # 429: it has room, but not for this team
+        return Failure(
+            "busy", status, f"the engine said {said}", passed=error, retry_after=wait or 2, blames_instance=full
+        )
+    if status == 504 and (error or {}).get("code") in _TIMEOUTS:
+        return Failure("timeout", 504, str(said), retry=False, blames_instance=False, passed=error)
     if status >= 500:
         return Failure("status", 502, f"the engine answered {status}: {said}", passed=error)
     return Failure(

@@ -68,7 +68,9 @@ class ClientStream:
         assert scanner is not None
         assert slot is not None
         exchange.close_engine = opened.response.close
-        slot.passed(exchange.generated(scanner.seen.events), exchange.prompt_estimate)
+        seen, prompt_estimate = scanner.seen, exchange.prompt_estimate
+        unread = seen.events - exchange.generated(seen.events)  # a chat's first event, which is no token
+        slot.passed(seen.events - unread, prompt_estimate)
         await self._body(opened.head)
         read = opened.response.content.readany
         while True:
@@ -85,7 +87,7 @@ class ClientStream:
             except EventTooLarge:
                 raise _broken(exchange, "an event is too long") from None
             if out:
-                slot.passed(exchange.generated(scanner.seen.events), exchange.prompt_estimate)
+                slot.passed(seen.events - unread, prompt_estimate)
                 exchange.waits_for_client = time.perf_counter()
                 await self._send({"type": "http.response.body", "body": out, "more_body": True})
                 exchange.waits_for_client = 0.0

@@ -13,11 +13,13 @@ from tursiops.gateway.errors import bad_request
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path of ours, the engine's path behind it, whether tokens are generated there, and how it is spoken."""
+    """A path of ours, the engine's path behind it, whether tokens are generated there, whether its tokens are billed
+    (a prompt's alone, where none are generated), and how it is spoken."""
 
     path: str
     upstream: str
     generates: bool = True
+    billed: bool = True
     chat: bool = False  # a stream's first event says the role alone
     dialect: Dialect = OPENAI
 
@@ -29,9 +31,14 @@ ENDPOINTS = {
         Endpoint("/v1/completions", "/v1/completions"),
         Endpoint("/v1/responses", "/v1/responses", dialect=RESPONSES),
         Endpoint("/v1/messages", "/v1/messages", dialect=ANTHROPIC),
-        Endpoint("/v1/messages/count_tokens", "/v1/messages/count_tokens", generates=False, dialect=ANTHROPIC),
-        Endpoint("/v1/tokenize", "/tokenize", generates=False),
-        Endpoint("/v1/detokenize", "/detokenize", generates=False),
+        Endpoint(
+            "/v1/messages/count_tokens", "/v1/messages/count_tokens", generates=False, billed=False, dialect=ANTHROPIC
+        ),
+        Endpoint("/v1/embeddings", "/v1/embeddings", generates=False),
+        Endpoint("/v1/score", "/v1/score", generates=False),
+        Endpoint("/v1/rerank", "/v1/rerank", generates=False),
+        Endpoint("/v1/tokenize", "/tokenize", generates=False, billed=False),
+        Endpoint("/v1/detokenize", "/detokenize", generates=False, billed=False),
     )
 }
 

@@ -126,11 +126,13 @@ class Upstream:
     async def _attempt(self, exchange: Exchange, instance: InstanceEntry, stack: AsyncExitStack) -> Opened:
         """Raises Failure."""
         assert exchange.request is not None
+        assert exchange.caller is not None
         request = exchange.request
         headers = {
             "Authorization": f"Bearer {instance.token}",
             "Content-Type": "application/json",
             "X-Request-Id": exchange.request_id,
+            "X-Tursiops-Team": exchange.caller.team,  # engines share themselves out between teams
         }
         try:
             async with asyncio.timeout(self._config.first_event_timeout):
