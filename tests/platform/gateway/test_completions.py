@@ -340,7 +340,7 @@ async def test_internal_bearer_uses_its_teams_models(bench, engines):
 
 async def test_unknown_paths_of_v1_never_reach_web(bench):
     await bench.publish()
-    async with bench.session.get(bench.url + "/v1/embeddings") as response:
+    async with bench.session.get(bench.url + "/v1/images/generations") as response:
         assert response.status == 404
         assert "/v1/chat/completions" in (await response.json())["error"]["message"]
     async with bench.session.get(bench.url + "/v1/chat/completions") as response:
