@@ -69,7 +69,8 @@ class DecodeGraphs:
         self._places = torch.arange(count + 1, dtype=torch.int32, device=rows.device)
 
     def takes(self, plan: StepPlan) -> bool:
-        return bool((plan.count == 1).all() and plan.sample.all()) and self._sampler.plain(plan.rows)
+        whole = plan.masks is None and bool((plan.count == 1).all() and plan.sample.all())
+        return whole and self._sampler.plain(plan.rows)
 
     def launch(self, plan: StepPlan) -> torch.Tensor:
         """Token ids, int32 [n] on the device, good until the next launch."""

@@ -9,8 +9,15 @@ import enum
 import math
 from dataclasses import dataclass, field
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
+
+from engines.native.grammar.spec import Grammar
+
+if TYPE_CHECKING:
+    from engines.native.grammar.matcher import Matcher
 
 
 class Finish(enum.StrEnum):
@@ -41,6 +48,7 @@ class SamplingParams:
     stop_token_ids: list[int] = field(default_factory=list)  # end with `stop`; EOS included unless ignore_eos
     logprobs: int = -1  # −1 = none; 0 = of the sampled token; k = with the k most likely (≤ 20)
     prompt_logprobs: int = -1
+    grammar: Grammar | None = None  # of the answer
 
 
 MAX_STOP_TOKEN_IDS = 64
@@ -75,6 +83,7 @@ class Request:
     started: bool = False  # was admitted once
     preemptions: int = 0
     finish: Finish | None = None
+    matcher: Matcher | None = None  # where it stands in its grammar, as of the newest commit; kept over preemptions
 
     @property
     def order(self) -> tuple[int, int]:

@@ -158,7 +158,7 @@ class ModelRunner:
         if len(chosen):
             index = self.rows.send(chosen)
             raw = logits[index]  # a copy: the sampler may write over its rows
-        tokens = self.sampler.sample(logits, rows, positions)
+        tokens = self.sampler.sample(logits, rows, positions, plan.masks)
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
         if raw is not None:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from engines.native.request import SamplingParams
+from engines.native.sample import masks as token_masks
 from engines.native.sample.adjust import Adjuster
 from engines.native.sample.filters import draw
-from engines.native.step import Int32
+from engines.native.step import Int32, TokenMasks
 
 
 class Sampler:
@@ -38,10 +39,14 @@ class Sampler:
         self._seeds[row] = np.uint64(params.seed % 2**64).astype(np.int64)
         self.adjuster.fill(row, token_ids, params, prompt_len)
 
-    def sample(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:
+    def sample(
+        self, logits: torch.Tensor, rows: Int32, positions: Int32, masks: TokenMasks | None = None
+    ) -> torch.Tensor:
         """logits [m, vocab], written over where they are float32; positions: index in its sequence of the token that
-        each row draws. → int64 [m] on the device."""
+        each row draws; masks: of the rows with a grammar. → int64 [m] on the device."""
         logits = logits.float()
+        if masks is not None:  # first: what an adjustment leaves is to be found among what the grammar allows
+            token_masks.apply(logits, masks)
         self.adjuster.apply(logits, rows, positions)
         random = self._random[rows]
         if not random.any():

@@ -8,9 +8,10 @@ import torch
 
 from engines.native.kernels import sampling
 from engines.native.request import SamplingParams
+from engines.native.sample import masks as token_masks
 from engines.native.sample.sampler import Sampler
 from engines.native.state import pinned
-from engines.native.step import Int32
+from engines.native.step import Int32, TokenMasks
 
 
 class TritonSampler(Sampler):
@@ -67,14 +68,19 @@ class TritonSampler(Sampler):
         )  # fmt: skip
         return tokens
 
-    def sample(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:
+    def sample(
+        self, logits: torch.Tensor, rows: Int32, positions: Int32, masks: TokenMasks | None = None
+    ) -> torch.Tensor:
         """As `Sampler.sample`, but `logits` stay as they are: adjusted rows are drawn once more, from a copy."""
         self.send()
         tokens = self._draw_for(logits, rows, positions)
-        if adjusted := [place for place, row in enumerate(rows.tolist()) if self.adjuster.concerns([row])]:
+        masked = set() if masks is None else set(masks.places.tolist())
+        if adjusted := [p for p, row in enumerate(rows.tolist()) if p in masked or self.adjuster.concerns([row])]:
             own, at = rows[adjusted], positions[adjusted]
             places = self._send(np.array(adjusted, np.int64))
             lines = logits[places].float()
+            if masks is not None and (of_lines := masks.of(np.array(adjusted, np.int64))) is not None:
+                token_masks.apply(lines, of_lines)
             self.adjuster.apply(lines, own, at)
             tokens[places] = self._draw_for(lines, own, at)
             self.adjuster.count(rows, tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engines.native.serve import validate
+from engines.native.serve import structured, validate
 from engines.native.serve.conversation import Chat, read_chat
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.errors import invalid
@@ -54,6 +54,7 @@ class ChatEndpoint:
             logprobs=_logprobs(body),
             prompt_logprobs=self._prompt_logprobs,
         )
+        params = await structured.constrained(body, params, model, thinks=True)
         generation = generation_of(body, [prompt], params, self._chat)
         self._token_ids = generation.wants_token_ids
         return generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engines.native.serve import validate
+from engines.native.serve import structured, validate
 from engines.native.serve.errors import invalid
 from engines.native.serve.generate import Delta, Generation, Generator, TokenLogprob, Usage
 from engines.native.serve.ids import new_id
@@ -64,6 +64,7 @@ class CompletionEndpoint:
             logprobs=max(self._logprobs, 0) if ranked else self._logprobs,
             prompt_logprobs=max(self._prompt_logprobs, self._logprobs if self._echo else -1),
         )
+        params = await structured.constrained(body, params, model, thinks=False)
         generation = generation_of(body, self._prompts, params)
         self._token_ids = generation.wants_token_ids
         return generation

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from engines.native.grammar.compiler import Compiler
+from engines.native.grammar.vocabulary import checking
 from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.tokenizer import TokenizerFacts, load_tokenizer
 from engines.native.serve.detokenize import Detokenizer
@@ -36,6 +38,7 @@ class ServedModel:
     name: str
     created: int  # unix time
     vocab_size: int  # ids that the model can take and give
+    grammars: Compiler  # tells whether a grammar can be compiled
     tokenizer: Tokenizer
     facts: TokenizerFacts
     detokenizer: Detokenizer
@@ -84,6 +87,7 @@ def load(name: str, files: ModelFiles, *, tool_parser: str = "auto", reasoning_p
         name=name,
         created=int(time.time()),
         vocab_size=vocab_size,
+        grammars=Compiler(lambda: checking(tokenizer, vocab_size, facts.special_ids, facts.eos_ids)),
         tokenizer=tokenizer,
         facts=facts,
         detokenizer=detokenizer,

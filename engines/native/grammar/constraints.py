@@ -1,0 +1,136 @@
+"""The grammars of the requests in one core: compiled while they wait, followed at each commit. Owned by the scheduler;
+everything but the compiling is on its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Container, Iterable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engines.native.config import EngineConfig
+from engines.native.grammar.compiler import Compiler
+from engines.native.grammar.matcher import Matcher, fill
+from engines.native.grammar.spec import BadGrammar, Think
+from engines.native.step import Int32, TokenMasks
+
+if TYPE_CHECKING:
+    from engines.native.grammar.vocabulary import Vocabulary
+    from engines.native.request import Request
+
+log = logging.getLogger(__name__)
+
+COMPILE_TIMEOUT_S = 30.0
+
+
+class Constraints:
+    """Requests whose grammar is being compiled, and the threads that compute masks."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._compiling: dict[int, tuple[Request, Future[Any], float]] = {}  # by request id; with its deadline
+        self._executor: Any = None
+
+    def begin(self, request: Request) -> None:
+        """Compile its grammar, on the compiler's thread."""
+        assert request.params.grammar is not None
+        future = self._compiler.submit(request.params.grammar.source)
+        self._compiling[request.id] = (request, future, math.inf)
+
+    def compiling(self, alive: Container[int]) -> int:
+        """How many requests of `alive` (ids) wait for their grammar."""
+        return sum(request_id in alive for request_id in self._compiling)
+
+    def begun(self, now: float) -> list[tuple[Request, str]]:
+        """Requests that need not wait any longer, each with what is wrong with its grammar: "" where it has a matcher
+        now. `now`: time.monotonic(), s."""
+        done: list[tuple[Request, str]] = []
+        for request, future, deadline in list(self._compiling.values()):
+            if request.finish is not None:  # its client left, or its time was up
+                future.cancel()
+                del self._compiling[request.id]
+            elif future.done():
+                done.append((request, self._take(request, future)))
+            elif now >= deadline:
+                future.cancel()
+                done.append((request, f"the grammar was not compiled within {COMPILE_TIMEOUT_S:.0f} s; simplify it"))
+            elif deadline == math.inf:
+                self._compiling[request.id] = (request, future, now + COMPILE_TIMEOUT_S)
+        for request, _ in done:
+            del self._compiling[request.id]
+        return done
+
+    def _take(self, request: Request, future: Future[Any]) -> str:
+        grammar = request.params.grammar
+        assert grammar is not None
+        try:
+            compiled = future.result()
+        except BadGrammar as error:
+            return f"the grammar cannot be compiled: {error}"
+        except Exception as error:
+            log.exception("request %d: its grammar could not be compiled", request.id)
+            return f"the engine could not compile the grammar: {type(error).__name__}: {error}"
+        thinking = grammar.think is not None and opens(request.token_ids[: request.prompt_len], grammar.think)
+        closed = grammar.think is not None and not thinking and closes(request.token_ids, grammar.think)
+        request.matcher = Matcher(
+            compiled.deep_copy(),
+            self._compiler.vocabulary,
+            request.params.stop_token_ids,
+            None if closed else grammar.think,
+            thinking,
+        )
+        fill([request.matcher], self._executor)
+        return request.matcher.error
+
+    def follow(self, matchers: Sequence[Matcher], tokens: Iterable[int]) -> None:
+        """Each has drawn one token: advance it, and compute the masks of all that go on."""
+        for matcher, token in zip(matchers, tokens, strict=True):
+            matcher.advance(token)
+        if self._executor is None:
+            import llguidance
+
+            self._executor = llguidance.LLExecutor()
+        fill(matchers, self._executor)
+
+
+def masks_of(matchers: Sequence[tuple[int, Matcher]]) -> TokenMasks:
+    """matchers: (which of the rows that sample, its matcher), at least one."""
+    places = np.array([place for place, _ in matchers], np.int64)
+    return TokenMasks(places, np.stack([matcher.bits for _, matcher in matchers]))
+
+
+def opens(prompt: Int32, think: Think) -> bool:
+    """Whether the prompt ends inside an open thinking part."""
+    return _last_tag(prompt, think) == think.begin
+
+
+def closes(prompt: Int32, think: Think) -> bool:
+    """Whether the prompt's last tag ends a thinking part and nothing but blanks can follow it: the template wrote an
+    empty one for an answer without thinking."""
+    tail = prompt[-CLOSED_WITHIN:]
+    return _last_tag(tail, think) == think.end
+
+
+CLOSED_WITHIN = 4
+"""Tokens from </think> to the prompt's end, where it closes the thinking of the answer to come and not of an earlier
+one: templates put a blank line there."""
+
+
+def _last_tag(tokens: Int32, think: Think) -> int:
+    tags = tokens[(tokens == think.begin) | (tokens == think.end)]
+    return int(tags[-1]) if len(tags) else -1
+
+
+def constraints_of(config: EngineConfig) -> Constraints:
+    """For the model of `config`. Its tokenizer is read with the first grammar."""
+
+    def vocabulary() -> Vocabulary:
+        from engines.native.grammar.vocabulary import of_model
+
+        return of_model(config.format, dict(config.paths))
+
+    return Constraints(Compiler(vocabulary))

@@ -1,0 +1,126 @@
+"""Where one request stands in its grammar. Advanced at commit, token by token, with the mask of the next."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.native.grammar.spec import Think
+
+if TYPE_CHECKING:
+    from engines.native.grammar.vocabulary import Vocabulary
+
+Int32 = NDArray[np.int32]
+
+
+class _Phase(enum.Enum):
+    THINKING = "thinking"  # free, until </think>
+    UNDECIDED = "undecided"  # the first token: an answer, or <think>
+    ANSWER = "answer"
+
+
+class Matcher:
+    """bits: int32 [words], the tokens that may come next (bit t % 32 of word t // 32). complete: the grammar is met and
+    nothing can follow. error: why it can't go on. Both are as of the last `fill`."""
+
+    def __init__(
+        self, compiled: Any, vocabulary: Vocabulary, stop_ids: Sequence[int], think: Think | None, thinking: bool
+    ) -> None:
+        """compiled: an LLMatcher of its own. stop_ids: end the answer wherever the grammar lets it end, and nowhere
+        else. think: the answer may come after thinking; thinking: the prompt ends inside it."""
+        self._compiled, self._vocabulary, self._think = compiled, vocabulary, think
+        self._stops = _one_bits(stop_ids, vocabulary.words)
+        self._ends = _one_bits(vocabulary.ends, vocabulary.words)
+        self._phase = _Phase.ANSWER
+        if think is not None:
+            self._phase = _Phase.THINKING if thinking else _Phase.UNDECIDED
+        self._past: list[_Phase] = []  # the phase before each token
+        self.bits: Int32 = np.zeros(vocabulary.words, np.int32)
+        self.complete = False
+        self.error = ""
+
+    def advance(self, token: int) -> None:
+        """`token` was drawn. One that the grammar does not allow leaves an `error`. `fill` must follow."""
+        self._past.append(self._phase)
+        if self._think is not None and self._phase is not _Phase.ANSWER:
+            if self._phase is _Phase.THINKING:
+                self._phase = _Phase.ANSWER if token == self._think.end else _Phase.THINKING
+                return
+            if token == self._think.begin:
+                self._phase = _Phase.THINKING
+                return
+            self._phase = _Phase.ANSWER
+        if not self._compiled.consume_token(token):
+            self.error = f"token {token} does not follow the grammar: {self._compiled.get_error()[:300]}"
+
+    def rollback(self, tokens: int) -> None:
+        """Take back the last `tokens` (≤ those advanced). `fill` must follow."""
+        if not tokens:
+            return
+        past = self._past[-tokens:]
+        after = [*past[1:], self._phase]
+        answers = (_Phase.ANSWER, _Phase.UNDECIDED)  # an undecided token that did not open the thinking was an answer's
+        consumed = sum(phase in answers and then is _Phase.ANSWER for phase, then in zip(past, after, strict=True))
+        self._compiled.rollback(consumed)
+        self._phase = past[0]
+        del self._past[-tokens:]
+        self.complete, self.error = False, ""
+
+    @property
+    def wants_mask(self) -> bool:
+        """Whether its mask must be computed: not while it thinks."""
+        return not self.error and self._phase is not _Phase.THINKING
+
+    def settle(self, bits: Int32) -> None:
+        """Take `bits`, as the compiler wrote them, as the next mask: with our stop tokens in the place of its ends."""
+        if self._phase is _Phase.THINKING:
+            bits[:] = ~(self._ends | self._stops)
+        elif self._compiled.is_error():
+            self.error = f"the grammar became too complex: {self._compiled.get_error()[:300]}"
+        else:
+            may_end = bool((bits & self._ends).any())
+            bits &= ~self._ends
+            if not bits.any():
+                self.complete = may_end
+                self.error = "" if may_end else "no token of this model can follow in the grammar"
+            if may_end:
+                bits |= self._stops
+            if self._phase is _Phase.UNDECIDED and self._think is not None:
+                bits |= _one_bits([self._think.begin], len(bits))
+        self.bits = bits
+
+    def write(self, bits: Int32) -> None:
+        """The compiler's mask of one matcher into `bits`, without the threads of `fill`."""
+        self._compiled.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+
+    @property
+    def compiled(self) -> Any:
+        return self._compiled
+
+
+def fill(matchers: Sequence[Matcher], executor: Any) -> None:
+    """The next masks of all, in parallel on `executor` (an LLExecutor), without the interpreter's lock."""
+    if not matchers:
+        return
+    bits = np.zeros((len(matchers), len(matchers[0].bits)), np.int32)
+    wanted = [(matcher, index) for index, matcher in enumerate(matchers) if matcher.wants_mask]
+    if len(wanted) == 1:
+        wanted[0][0].write(bits[wanted[0][1]])
+    elif wanted:
+        pairs = [(matcher.compiled, index) for matcher, index in wanted]
+        executor.unsafe_compute_mask_ptr(pairs, bits.ctypes.data, bits.strides[0], len(bits))
+    for index, matcher in enumerate(matchers):
+        if not matcher.error:
+            matcher.settle(bits[index])
+
+
+def _one_bits(tokens: Sequence[int], words: int) -> Int32:
+    """int32 [words] with the bits of `tokens` set."""
+    bits = np.zeros(words, np.uint32)
+    for token in tokens:
+        bits[token >> 5] |= np.uint32(1 << (token & 31))
+    return bits.view(np.int32)
