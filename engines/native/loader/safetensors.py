@@ -17,13 +17,14 @@ _MAX_HEADER = 100 * 1024 * 1024
 _AGAIN = "fetch the file again and compare its sha256 with the published one"
 
 
-def read_safetensors(path: Path) -> dict[str, TensorInfo]:
-    """Raises BadModel: bad_magic, truncated, unknown_type, wrong_shape; the message names the tensor."""
+def read_safetensors(path: Path, unread: str = "") -> dict[str, TensorInfo]:
+    """unread: end of the names of tensors that are left out, whatever their type. Raises BadModel: bad_magic, truncated,
+    unknown_type, wrong_shape; the message names the tensor."""
     size = path.stat().st_size
     header, start = _header(path, size)
     tensors = {}
     for name, entry in header.items():
-        if name == "__metadata__":
+        if name == "__metadata__" or (unread and name.endswith(unread)):
             continue
         tensors[name] = _located(path, size, start, name, entry)
     return tensors
