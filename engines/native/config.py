@@ -23,11 +23,11 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One entry of LaunchSpec.options. Whole numbers have a range, switches (bool) have none."""
+    """One entry of LaunchSpec.options. Whole numbers have a range; switches (bool) and names (str) have none."""
 
     title: str
     description: str
-    default: int | bool
+    default: int | bool | str
     minimum: int = 0
     maximum: int = 0
 
@@ -35,6 +35,8 @@ class Option:
         common = {"title": self.title, "description": self.description, "default": self.default}
         if isinstance(self.default, bool):
             return {"type": "boolean", **common}
+        if isinstance(self.default, str):
+            return {"type": "string", **common}
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum, **common}
 
 
@@ -48,12 +50,30 @@ OPTIONS: dict[str, Option] = {
     ),
     "block_size": Option("Block size", "Tokens in one block of the KV cache", 16, 8, 128),
     "prefix_cache": Option("Prefix cache", "Keep the KV cache of finished prompts for requests that begin alike", True),
+    "swap_space_bytes": Option(
+        "Swap space",
+        "Bytes of host memory for KV blocks of preempted requests; 0 = none, they are computed again; -1 = 4 GiB "
+        "beside a GPU (a quarter of the free memory if that is less), none on a CPU (a larger KV cache does better)",
+        -1,
+        -1,
+        2**50,
+    ),
+    "policy": Option(
+        "Policy",
+        "Order of one team's waiting requests: fcfs (by arrival), length_window (short prompts of one window first), "
+        "or one that a plugin adds",
+        "fcfs",
+    ),
+    "policy_window_ms": Option("Policy window", "Milliseconds that length_window looks over", 50, 1, 60_000),
     "threads": Option("CPU threads", "Threads that compute; 0 takes every core that the process may use", 0, 0, 512),
 }
 
 SERVE_OPTIONS: dict[str, Option] = {
     "max_queued": Option("Queue", "Requests that wait or run at once; more are refused with 503", 1024, 1, 1_000_000),
     "queue_timeout_s": Option("Queue time-out", "Seconds for a request to be begun; 0 = no limit", 0, 0, 86_400),
+    "first_token_timeout_s": Option(
+        "First-token time-out", "Seconds for a request to give its first token; 0 = no limit", 0, 0, 86_400
+    ),
     "request_timeout_s": Option("Request time-out", "Seconds for a request to finish; 0 = no limit", 0, 0, 86_400),
     "drain_s": Option("Drain", "Seconds that running requests have to finish when the engine stops", 30, 0, 3600),
     "stall_s": Option("Stall", "Seconds of silence of a busy core until it is restarted; 0 = never", 300, 0, 86_400),
@@ -76,6 +96,9 @@ class EngineConfig:
     max_batched_tokens: int = 0
     block_size: int = 16  # tokens
     prefix_cache: bool = True
+    swap_space_bytes: int = -1
+    policy: str = "fcfs"
+    policy_window_ms: int = 50
     threads: int = 0
     ops: str = ""  # name in engines.native.ops.registry; "" = the device's own
 
@@ -133,5 +156,8 @@ def check_option(name: str, option: Option, value: Any) -> None:
     if isinstance(option.default, bool):
         if not isinstance(value, bool):
             raise ConfigError(f"{name} is {value!r}; it can be true or false")
+    elif isinstance(option.default, str):
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} is {value!r}; it is a name, in quotes")
     elif isinstance(value, bool) or not isinstance(value, int) or not option.minimum <= value <= option.maximum:
         raise ConfigError(f"{name} is {value!r}; it is a whole number from {option.minimum} to {option.maximum}")

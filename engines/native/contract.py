@@ -55,6 +55,9 @@ class NativeEngine:
             )
         except ConfigError as error:
             return Fit(0, 0, 0, 0, available, False, 0, str(error), [])
+        swap = int(spec.options.get("swap_space_bytes", 0))
+        if device == "cpu" and swap > 0:  # it lies in the same memory
+            available -= swap
         return _judge(shape, demand, memory.plan(shape, demand, available), available)
 
 

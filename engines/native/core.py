@@ -23,7 +23,6 @@ import numpy as np
 from engines.api import RunDir
 from engines.native.config import from_launch
 from engines.native.draft import Drawn, Step
-from engines.native.grammar.constraints import Constraints, constraints_of
 from engines.native.ipc import (
     Add,
     CoreLink,
@@ -40,6 +39,7 @@ from engines.native.ipc import (
 from engines.native.loader.errors import BadModel
 from engines.native.parent import die_with, is_child_of
 from engines.native.pipeline import Pipeline
+from engines.native.policies import policy_of
 from engines.native.request import Request
 from engines.native.scheduler import Scheduler, SchedulerConfig
 from engines.native.step import Runner, StepOutput
@@ -87,9 +87,11 @@ class Core:
                         prompt_len=len(token_ids),
                         priority=message.priority,
                         salt=message.salt,
+                        tenant=message.tenant,
                         arrived=now,
-                        queue_deadline=now + message.queue_timeout if message.queue_timeout else math.inf,
-                        deadline=now + message.timeout if message.timeout else math.inf,
+                        queue_deadline=now + (message.timeouts.queue or math.inf),
+                        first_token_deadline=now + (message.timeouts.first_token or math.inf),
+                        deadline=now + (message.timeouts.total or math.inf),
                     )
                 )
             case End():
@@ -141,11 +143,14 @@ class Core:
             {},
             scored or [],
             scheduler.started,
-            [Ending(ending.id, ending.finish, ending.message) for ending in scheduler.endings],
+            [Ending(ending.id, ending.finish, ending.message, ending.code) for ending in scheduler.endings],
             len(scheduler.running),
             len(scheduler.waiting),
             scheduler.pool.used,
             scheduler.preemptions,
+            scheduler.host.swaps,
+            scheduler.host.used,
+            scheduler.waiting.tenants,
         )
         if drawn is not None and output is not None:
             update.ids, update.tokens = drawn.ids.tobytes(), drawn.tokens.tobytes()
@@ -169,13 +174,11 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a core serves. facts: plain values, as state.json and the console show them. constraints: None where
-    grammars can't be followed."""
+    """What a core serves. facts: plain values, as state.json and the console show them."""
 
     runner: Runner
     config: SchedulerConfig
     facts: dict[str, Any]
-    constraints: Constraints | None = None
 
 
 Build = Callable[[Path, Callable[[float, str], None]], Served]
@@ -197,7 +200,6 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
                 num_blocks=runner.num_blocks,
                 block_size=runner.block_size,
                 max_model_len=runner.max_model_len,
-                constraints=served.constraints,
             )
         except (BadModel, ValueError, MemoryError) as error:
             log.exception("the model cannot be served")
@@ -227,12 +229,16 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
 
     spec, local = RunDir(run_dir).read_spec()
     config = from_launch(spec, local)
+    policy = policy_of(config)  # before the weights: a name that nothing has is told at once
     runner = build_runner(config, lambda share: progress(share, "loading the weights"))
     sizes = runner.sizes
     scheduling = SchedulerConfig(
         max_num_seqs=sizes.max_num_seqs,
         max_batched_tokens=sizes.max_batched_tokens,
         prefix_cache=config.prefix_cache,
+        host_blocks=runner.host_blocks,
+        swap_min_tokens=runner.swap_min_tokens,
+        policy=policy,
     )
     facts = {
         "architecture": runner.config.architecture,
@@ -243,10 +249,13 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "kv_blocks": sizes.num_blocks - 1,
         "block_size": sizes.block_size,
         "kv_cache_bytes": sizes.plan.kv_cache,
+        "swap_blocks": sizes.host_blocks,
+        "swap_min_tokens": scheduling.swap_min_tokens,
+        "policy": config.policy,
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
     }
-    return Served(runner, scheduling, facts, constraints_of(config))
+    return Served(runner, scheduling, facts)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,16 @@ from engines.native.step import Int32, StepPlan
 
 @dataclass(slots=True)
 class Step:
-    """A launched step. Before the pass the runner takes `added` into rows and copies the blocks of `copies`."""
+    """A launched step. Before the pass the runner copies the blocks of `swap_out` to the host, takes `added` into rows,
+    copies the blocks of `swap_in` from the host, and those of `copies` on the device, in this order."""
 
     number: int
     plan: StepPlan
     added: list[Request]
     copies: list[tuple[int, int]]  # (source, destination)
+    swap_in: list[tuple[int, int]]  # (host block, block)
+    swap_out: list[tuple[int, int]] = field(default_factory=list)  # (block, host block)
+    leaving: list[Request] = field(default_factory=list)  # whose blocks `swap_out` copies
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class Draft:
     new_blocks: list[tuple[Request, int, list[int]]] = field(default_factory=list)
     added: list[Request] = field(default_factory=list)
     copies: list[tuple[Request, int, int]] = field(default_factory=list)
+    swap_in: list[tuple[Request, list[tuple[int, int]]]] = field(default_factory=list)
     preempted: bool = False
 
     def drop(self, victim: Request) -> None:
@@ -63,4 +68,5 @@ class Draft:
         blocks = [(request.row, index, ids) for request, index, ids in self.new_blocks if request.row >= 0]
         plan = StepPlan(rows, start, count, sample=start + count == num_tokens[rows], new_blocks=blocks)
         copies = [(source, to) for request, source, to in self.copies if request.row >= 0]
-        return Step(number, plan, [request for request in self.added if request.row >= 0], copies)
+        swap_in = [pair for request, pairs in self.swap_in if request.row >= 0 for pair in pairs]
+        return Step(number, plan, [request for request in self.added if request.row >= 0], copies, swap_in)

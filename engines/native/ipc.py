@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from engines.native.request import Finish, SamplingParams
+from engines.native.request import Finish, SamplingParams, Timeouts
 
 VERSION = 1
 
@@ -21,15 +21,15 @@ TopTokens = tuple[list[int], list[float]]  # ids and logprobs of the k most like
 
 
 class Add(msgspec.Struct, tag=True, array_like=True):
-    """A request to serve. token_ids: int32 bytes; times in seconds, 0 = no limit."""
+    """A request to serve. token_ids: int32 bytes; times in seconds from its arrival, 0 or None = no limit."""
 
     id: int
     token_ids: bytes
     params: SamplingParams
     priority: int = 0
     salt: str = ""
-    queue_timeout: float = 0.0
-    timeout: float = 0.0
+    timeouts: Timeouts = Timeouts()
+    tenant: str = ""
 
 
 class End(msgspec.Struct, tag=True, array_like=True):
@@ -69,6 +69,7 @@ class Ending(msgspec.Struct, array_like=True):
     id: int
     finish: Finish
     message: str = ""
+    code: str = ""  # of a time-out: TimeoutLayer
 
 
 class PromptLogprobs(msgspec.Struct, array_like=True):
@@ -93,6 +94,9 @@ class Update(msgspec.Struct, tag=True, array_like=True):
     waiting: int
     blocks_used: int
     preemptions: int  # since the core started
+    swaps: int = 0  # of them by swapping
+    host_blocks_used: int = 0
+    tenants_waiting: int = 0
 
 
 ToCore = Add | End | Shutdown

@@ -14,8 +14,8 @@ import numpy as np
 
 from engines.native.config import EngineConfig
 from engines.native.draft import Step
-from engines.native.grammar.constraints import constraints_of
 from engines.native.pipeline import Pipeline
+from engines.native.policies import policy_of
 from engines.native.request import Finish, Request, SamplingParams
 from engines.native.runner import ModelRunner, build_runner
 from engines.native.sample.logprobs import Top
@@ -47,11 +47,13 @@ class Offline:
                 max_num_seqs=sizes.max_num_seqs,
                 max_batched_tokens=sizes.max_batched_tokens,
                 prefix_cache=config.prefix_cache,
+                host_blocks=self.runner.host_blocks,
+                swap_min_tokens=self.runner.swap_min_tokens,
+                policy=policy_of(config),
             ),
             num_blocks=self.runner.num_blocks,
             block_size=self.runner.block_size,
             max_model_len=self.runner.max_model_len,
-            constraints=constraints_of(config),
         )
         self._next_id = 0
 
@@ -74,9 +76,7 @@ class Offline:
         self._collect(results)  # a prompt that does not fit has ended already
         while self.scheduler.has_work or pipeline.in_flight:
             flight = pipeline.turn(time.monotonic())
-            if flight is None and not pipeline.in_flight:
-                time.sleep(0.001)  # a grammar is being compiled
-            elif flight is not None:
+            if flight is not None:
                 self._take(flight.step, flight.pending.wait(), results, begun)
             self._collect(results)
         return list(results.values())

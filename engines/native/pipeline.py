@@ -54,8 +54,12 @@ class Pipeline:
 
     def _launch(self, step: Step) -> Pending:
         try:
+            if step.swap_out:
+                self._runner.swap_out(step.swap_out)
             for request in step.added:
                 self._runner.add(request.row, request.token_ids.tolist(), request.params, request.prompt_len)
+            if step.swap_in:
+                self._runner.swap_in(step.swap_in)
             if step.copies:
                 self._runner.copy_blocks(step.copies)
             return self._runner.launch(step.plan)

@@ -9,15 +9,8 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
-
-from engines.native.grammar.spec import Grammar
-
-if TYPE_CHECKING:
-    from engines.native.grammar.matcher import Matcher
 
 
 class Finish(enum.StrEnum):
@@ -28,6 +21,31 @@ class Finish(enum.StrEnum):
     ABORT = "abort"
     TIMEOUT = "timeout"
     ERROR = "error"
+
+
+class TimeoutLayer(enum.StrEnum):
+    """Which limit a request ran into; the value is the error code that its client gets."""
+
+    QUEUE = "queue_timeout"
+    FIRST_TOKEN = "first_token_timeout"
+    TOTAL = "total_timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds from arrival that a request has in each layer. None = the engine's default, 0 = no limit."""
+
+    queue: float | None = None  # to be begun
+    first_token: float | None = None
+    total: float | None = None  # to be finished
+
+    def over(self, defaults: Timeouts) -> Timeouts:
+        """These, and where one is not given, that of `defaults`."""
+        return Timeouts(
+            defaults.queue if self.queue is None else self.queue,
+            defaults.first_token if self.first_token is None else self.first_token,
+            defaults.total if self.total is None else self.total,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +66,6 @@ class SamplingParams:
     stop_token_ids: list[int] = field(default_factory=list)  # end with `stop`; EOS included unless ignore_eos
     logprobs: int = -1  # −1 = none; 0 = of the sampled token; k = with the k most likely (≤ 20)
     prompt_logprobs: int = -1
-    grammar: Grammar | None = None  # of the answer
 
 
 MAX_STOP_TOKEN_IDS = 64
@@ -69,11 +86,15 @@ class Request:
     prompt_len: int
     priority: int = 0  # lower is served first
     salt: str = ""  # only requests with an equal salt share cached blocks
+    tenant: str = ""  # whose share of the engine it uses (`engines.native.tenants`)
     arrived: float = 0.0  # time.monotonic(), s
     queue_deadline: float = math.inf  # to be admitted by then
+    first_token_deadline: float = math.inf
     deadline: float = math.inf  # to be finished by then
 
     sequence: int = 0  # order of arrival; kept over preemptions
+    rank: int = 0  # its class; `priority`, until it is promoted (`engines.native.waiting`)
+    slot: int = 0  # of its tenant (`engines.native.tenants`)
     row: int = -1  # slot in the runner's tables; −1 while waiting
     blocks: list[int] = field(default_factory=list)  # block table, one reference held on each
     registered: int = 0  # leading blocks that the prefix cache knows
@@ -82,10 +103,11 @@ class Request:
     cached_tokens: int = 0  # prompt tokens taken from the prefix cache at the first admission
     started: bool = False  # was admitted once
     preemptions: int = 0
+    host_blocks: list[int] = field(default_factory=list)  # of a preempted one: where its leading blocks wait
+    host_tokens: int = 0  # how many tokens these hold
     finish: Finish | None = None
-    matcher: Matcher | None = None  # where it stands in its grammar, as of the newest commit; kept over preemptions
 
     @property
     def order(self) -> tuple[int, int]:
         """Who comes first; the victim of a preemption is the running request with the greatest order."""
-        return (self.priority, self.sequence)
+        return (self.rank, self.sequence)

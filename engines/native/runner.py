@@ -14,6 +14,7 @@ import torch
 
 from engines.native import memory
 from engines.native.config import EngineConfig
+from engines.native.host_blocks import HostBlocks
 from engines.native.loader.model_files import ModelFiles, open_model
 from engines.native.models.build import activation_dtype, load_weights
 from engines.native.models.config import DecoderConfig
@@ -25,6 +26,7 @@ from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
 from engines.native.state import Rows, StepInputs, kv_pool
 from engines.native.step import Pending, StepOutput, StepPlan
+from engines.native.swap_costs import NEVER, measure
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,9 @@ class ModelRunner:
         self.depth = 2 if device.type == "cuda" else 1
         self.sizes = sizes
         self.num_blocks, self.block_size = sizes.num_blocks, sizes.block_size
+        self.host_blocks = sizes.host_blocks
+        self._host = HostBlocks(model.kv, sizes.host_blocks) if sizes.host_blocks else None
+        self.swap_min_tokens = NEVER  # until it is measured
         self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
         self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
         self.sampler = model.ops.sampler(sizes.max_num_seqs, config.vocab, device)
@@ -123,6 +128,19 @@ class ModelRunner:
             k_cache[target] = k_cache[source]
             v_cache[target] = v_cache[source]
 
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def swap_out(self, pairs: list[tuple[int, int]]) -> None:
+        assert self._host is not None
+        self._host.swap_out(pairs)
+
+    def swap_in(self, pairs: list[tuple[int, int]]) -> None:
+        assert self._host is not None
+        self._host.swap_in(pairs)
+
     def _batch(
         self, plan: StepPlan, inputs: StepInputs, logits_index: np.ndarray[tuple[int], np.dtype[np.int64]]
     ) -> Batch:
@@ -158,11 +176,11 @@ class ModelRunner:
         if len(chosen):
             index = self.rows.send(chosen)
             raw = logits[index]  # a copy: the sampler may write over its rows
-        tokens = self.sampler.sample(logits, rows, positions, plan.masks)
+        tokens = self.sampler.sample(logits, rows, positions)
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
         if raw is not None:
-            own, top = logprobs.of_tokens(raw, tokens[index], int(asked.max()))
+            own, top = self.sampler.score(raw, tokens[index], int(asked.max()))
             for at, value, (ids, values) in zip(chosen.tolist(), own, top, strict=True):
                 position, count = int(sampled[at]), int(asked[at])
                 output.logprobs[position] = value
@@ -180,7 +198,7 @@ class ModelRunner:
         tops: list[logprobs.Top] = []
         for at in range(0, count, PROMPT_LOGITS):
             span = slice(at, min(at + PROMPT_LOGITS, count))
-            own, top = logprobs.of_tokens(
+            own, top = self.sampler.score(
                 self.model.logits(hidden[span]), targets[span], int(self._prompt_logprobs[row])
             )
             values += own
@@ -214,7 +232,7 @@ def runner_for(
         activation_dtype(sizes.dtype),
         device,
     )
-    model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
+    model = Decoder(shape, weights, make_ops(config.ops or config.ops or DEFAULTS[device.type]), pool)
     log.info(
         "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache",
         shape.architecture,
@@ -227,5 +245,7 @@ def runner_for(
     runner = ModelRunner(shape, sizes, model, device)
     if device.type == "cuda":
         runner.warm_up()
+    if runner.host_blocks:
+        runner.swap_min_tokens = measure(runner, sizes.max_batched_tokens).crossover
     progress(1.0)
     return runner

@@ -13,20 +13,20 @@ on its way: `plan` then returns None until the steps in flight are committed.
 
 from __future__ import annotations
 
-import heapq
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engines.native.admission import OutputHistory, peak_tokens
 from engines.native.blocks import BlockPool, Key
+from engines.native.deadlines import Deadlines, reason
 from engines.native.draft import Draft, Drawn, Step
-from engines.native.grammar.constraints import Constraints, masks_of
-from engines.native.request import Finish, Request
-from engines.native.rows import RowTable
-from engines.native.step import Int32, StepOutput, StepPlan, TokenMasks
+from engines.native.host_tier import HostTier
+from engines.native.policies import Policy
+from engines.native.request import Finish, Request, TimeoutLayer
+from engines.native.rows import RowPool, RowTable
+from engines.native.step import Int32, StepOutput
+from engines.native.tenants import Tenants
 from engines.native.waiting import WaitingQueue
 
 MAX_DEFERRALS = 16
@@ -36,11 +36,14 @@ MAX_DEFERRALS = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     """max_batched_tokens: budget of one step; at least one block more than max_num_seqs, so that a prefill advances
-    beside a full batch of decodes."""
+    beside a full batch of decodes. host_blocks, swap_min_tokens: see `HostTier`. policy: None is by arrival."""
 
     max_num_seqs: int
     max_batched_tokens: int
     prefix_cache: bool = True
+    host_blocks: int = 0
+    swap_min_tokens: int = 1
+    policy: Policy | None = None
 
 
 @dataclass(slots=True)
@@ -48,38 +51,32 @@ class Ending:
     id: int
     finish: Finish
     message: str = ""
+    code: str = ""  # of a time-out: its layer
 
 
 class Scheduler:
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        *,
-        num_blocks: int,
-        block_size: int,
-        max_model_len: int,
-        constraints: Constraints | None = None,
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, *, num_blocks: int, block_size: int, max_model_len: int) -> None:
         if config.max_batched_tokens < config.max_num_seqs + block_size:
             raise ValueError(
                 f"max_batched_tokens is {config.max_batched_tokens}; it must be at least max_num_seqs + block size "
                 f"= {config.max_num_seqs + block_size}, or prefill could stand still beside a full batch of decodes"
             )
-        self.config, self.constraints = config, constraints
+        self.config = config
         self.pool = BlockPool(num_blocks, block_size, caching=config.prefix_cache)
         self.max_len = min(max_model_len, self.pool.usable * block_size)  # tokens of one request, prompt and output
         self.table = RowTable(config.max_num_seqs, self.max_len)
-        self.waiting = WaitingQueue()
+        self.host = HostTier(config.host_blocks, block_size, config.swap_min_tokens)
+        self.tenants = Tenants()
+        self.waiting = WaitingQueue(self.tenants, config.policy)
         self.running: list[Request] = []  # in order of admission
         self.requests: dict[int, Request] = {}  # all that have not ended
         self.preemptions = 0
         self.started: list[tuple[int, int]] = []  # (id, cached tokens) of new admissions, until taken
         self.endings: list[Ending] = []  # until taken
         self._history = OutputHistory()
-        self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
-        self._fenced_rows: list[tuple[int, int]] = []  # (step, row)
+        self._free_rows = RowPool(config.max_num_seqs)
         self._computing: dict[Key, Request] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines()
         self._sequence = 0
         self._launched = 0
         self._draining = False  # memory was short while steps were on their way
@@ -100,22 +97,16 @@ class Scheduler:
         if request.id in self.requests:
             raise ValueError(f"request id {request.id} is in use")
         self.requests[request.id] = request
+        request.slot = self.tenants.arrive(request.tenant)
         if not 0 < len(request.token_ids) < self.max_len:
             message = f"the prompt has {len(request.token_ids)} tokens; 1 to {self.max_len - 1} fit"
             self.settle(request, Finish.ERROR, message)
             return
         self._sequence += 1
         request.sequence = self._sequence
-        request.prefix = request.salt
-        for deadline in (request.queue_deadline, request.deadline):
-            if deadline < math.inf:
-                heapq.heappush(self._deadlines, (deadline, request.id))
-        if request.params.grammar is None:
-            self.waiting.push(request)
-        elif self.constraints is not None:
-            self.constraints.begin(request)
-        else:
-            self.settle(request, Finish.ERROR, "this engine was started without grammars")
+        request.prefix, request.rank = request.salt, request.priority
+        self._deadlines.watch(request, self.requests)
+        self.waiting.arrive(request)
 
     def end(self, request_id: int, finish: Finish) -> None:
         """From outside: the client left, or its stop string was met. Unknown ids have ended already."""
@@ -123,7 +114,7 @@ class Scheduler:
         if request is not None:
             self.settle(request, finish)
 
-    def settle(self, request: Request, finish: Finish | None, message: str = "") -> None:
+    def settle(self, request: Request, finish: Finish | None, message: str = "", code: str = "") -> None:
         """Every way out of the running set. None is a preemption: back to the queue, to be computed again."""
         if request.row >= 0:
             if finish is None:
@@ -137,59 +128,40 @@ class Scheduler:
             self.waiting.push(request)
             return
         self.waiting.discard(request)
+        self.host.release(request, self._launched)
+        self.tenants.leave(request.tenant)
         del self.requests[request.id]
         request.finish = finish
-        self.endings.append(Ending(request.id, finish, message))
+        self.endings.append(Ending(request.id, finish, message, code))
 
     def _vacate(self, request: Request) -> None:
         """Row and blocks go behind the fence of the newest launched step, never straight to free."""
         self.pool.release(request.blocks, self._launched)
-        self._fenced_rows.append((self._launched, request.row))
+        self._free_rows.release(request.row, self._launched, self.pool.settled)
         self.table.clear(request.row)
         self.running.remove(request)
         self._rows = None
         self._expect(request, None)
         request.blocks, request.row, request.prefix, request.registered = [], -1, request.salt, 0
-        self._lift_fence()
-
-    def _lift_fence(self) -> None:
-        kept = []
-        for step, row in self._fenced_rows:
-            if step <= self.pool.settled:
-                self._free_rows.append(row)
-            else:
-                kept.append((step, row))
-        self._fenced_rows = kept
 
     def _expire(self, now: float) -> None:
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, request_id = heapq.heappop(self._deadlines)
+        for request_id, layer in self._deadlines.due(now):
             request = self.requests.get(request_id)
-            if request is None:
+            if request is None or (layer is TimeoutLayer.QUEUE and request.started):
                 continue
-            if request.deadline <= now:
-                limit = request.deadline - request.arrived
-                self.settle(request, Finish.TIMEOUT, f"not finished within {limit:.0f} s")
-            elif not request.started and request.queue_deadline <= now:
-                limit = request.queue_deadline - request.arrived
-                self.settle(request, Finish.TIMEOUT, f"not begun within {limit:.0f} s: the engine is overloaded")
+            if layer is TimeoutLayer.FIRST_TOKEN and self._known(request) > request.prompt_len:
+                continue
+            self.settle(request, Finish.TIMEOUT, reason(request, layer), layer)
 
-    def _take_compiled(self, now: float) -> None:
-        """Requests whose grammar has been compiled go to their place in the queue."""
-        assert self.constraints is not None
-        for request, problem in self.constraints.begun(now):
-            if request.finish is None and problem:
-                self.settle(request, Finish.ERROR, problem)
-            elif request.finish is None:
-                self.waiting.push(request)
+    def _known(self, request: Request) -> int:
+        """Tokens of its prompt and its output so far."""
+        return int(self.table.known[request.row]) if request.row >= 0 else len(request.token_ids)
 
     # Planning
 
     def plan(self, now: float) -> Step | None:
         """The next step, or None if nothing can be computed before a commit. `now`: time.monotonic(), s."""
         self._expire(now)
-        if self.constraints is not None:
-            self._take_compiled(now)
         self._draining = self._draining and self._in_flight
         if not self.requests or self._draining:
             return None
@@ -200,19 +172,10 @@ class Scheduler:
         step = draft.launch(self._launched + 1, self.table.num_computed, self.table.num_tokens)
         if step is not None:
             self._launched, plan = step.number, step.plan
+            step.swap_out, step.leaving = self.host.departures()
             self.table.num_computed[plan.rows] += plan.count
             self.table.num_tokens[plan.rows] += plan.sample
-            plan.masks = self._masks(plan)
         return step
-
-    def _masks(self, plan: StepPlan) -> TokenMasks | None:
-        rows = plan.rows[plan.sample]
-        matchers = [
-            (place, request.matcher)
-            for place in np.flatnonzero(self.table.constrained[rows]).tolist()
-            if (request := self.table.requests[rows[place]]) is not None and request.matcher is not None
-        ]
-        return masks_of(matchers) if matchers else None
 
     def _running_rows(self) -> Int32:
         if self._rows is None:
@@ -222,8 +185,6 @@ class Scheduler:
     def _decodes(self) -> Draft:
         table, rows = self.table, self._running_rows()
         one_left = table.num_tokens[rows] - table.num_computed[rows] == 1
-        if self._in_flight:  # a grammar says what may follow a token once it has seen it
-            one_left &= ~table.constrained[rows] | (table.num_tokens[rows] == table.known[rows])
         decodes = rows[one_left & (table.num_tokens[rows] < table.max_total[rows])]  # not those whose last is drawn
         draft = Draft(self.config.max_batched_tokens - len(decodes), decodes)
         full = table.num_tokens[decodes] > table.num_blocks[decodes] * self.pool.block_size
@@ -276,6 +237,8 @@ class Scheduler:
 
     def _preempt(self, victim: Request, draft: Draft) -> None:
         draft.drop(victim)
+        if victim not in draft.added:  # else nothing of it is computed yet
+            self.host.keep(victim, int(self.table.committed[victim.row]))
         self.settle(victim, None)
 
     # Admission
@@ -285,7 +248,7 @@ class Scheduler:
         while self.waiting and draft.budget > 0 and len(deferred) < MAX_DEFERRALS:
             request = self.waiting.pop()
             blocks = self._cached(request)
-            if self._next_key(request.token_ids, blocks, request.salt) in self._computing:
+            if not request.host_blocks and self._next_key(request.token_ids, blocks, request.salt) in self._computing:
                 deferred.append(request)  # it will hit what is being computed now
                 continue
             while not (fits := self._fits(request, blocks, draft)) and self._outrank(request, draft):
@@ -315,9 +278,10 @@ class Scheduler:
         """A free row, blocks for its first chunk, and room for all running ones at their expected peak."""
         size = self.pool.block_size
         idle = self.pool.idle_of(cached)
-        start, count = min(len(cached) * size, len(request.token_ids) - 1), len(request.token_ids)
+        count = len(request.token_ids)
+        start, held = self._resume_at(request, cached)
         chunk = self._chunk_size(start, count, draft.budget)
-        need = -(-(start + chunk) // size) - start // size + idle
+        need = -(-(start + chunk) // size) - held + idle
         if not self._free_rows or not chunk or need > self.pool.available:
             return False
         if not self.running:
@@ -337,7 +301,7 @@ class Scheduler:
     def _outrank(self, request: Request, draft: Draft) -> bool:
         """Make room by preempting a running request of a strictly lower class. False: there is none."""
         victim = max(self.running, key=lambda running: running.order, default=None)
-        if victim is None or victim.priority <= request.priority:
+        if victim is None or victim.rank <= request.rank:
             return False
         if self._in_flight:
             self._draining = True
@@ -345,34 +309,44 @@ class Scheduler:
         self._preempt(victim, draft)
         return True
 
+    def _resume_at(self, request: Request, cached: list[int]) -> tuple[int, int]:
+        """(tokens whose keys it has already, on the device or on the host; how many blocks of `cached` it takes over).
+        Where all is cached, the last token must still be computed for its logits: in a copy of its block."""
+        computed = len(cached) * self.pool.block_size
+        if computed == len(request.token_ids):
+            return computed - 1, len(cached) - 1
+        return max(computed, request.host_tokens), len(cached)
+
     def _enter(self, request: Request, cached: list[int], draft: Draft) -> None:
-        """Give it a row and its cached blocks, and plan its first chunk."""
-        row, size = self._free_rows.pop(), self.pool.block_size
+        """Give it a row and the blocks that it has already, and plan its first chunk."""
+        row, size = self._free_rows.take(), self.pool.block_size
         self.pool.acquire(cached)
         self.table.fill(row, request, self._max_total(request))
         request.row = row
         self.running.append(request)
         self._rows = None
         draft.added.append(request)
-        computed = len(cached) * size
-        forked = None
-        if computed == len(request.token_ids):
-            # All is cached, but the last token must be computed for its logits: in a copy of its block.
-            forked, cached, computed = cached[-1], cached[:-1], computed - 1
-        request.blocks = list(cached)
-        request.registered = len(cached)
-        request.prefix = self.pool.prefix_after(cached, request.salt)
-        self.table.registered[row] = self.table.num_blocks[row] = len(cached)
+        computed, held = self._resume_at(request, cached)
+        forked, request.blocks = cached[held:], cached[:held]
+        request.registered = held
+        request.prefix = self.pool.prefix_after(request.blocks, request.salt)
+        missing = [] if forked else request.host_blocks[held : -(-computed // size)]
+        if missing:
+            request.blocks += self.pool.allocate(len(missing))
+            draft.swap_in.append((request, list(zip(missing, request.blocks[held:], strict=True))))
+        self.host.release(request, self._launched + 1)  # read by the copy of this step
+        self.table.registered[row], self.table.num_blocks[row] = held, len(request.blocks)
         self.table.num_computed[row] = self.table.committed[row] = computed
-        if cached:
-            draft.new_blocks.append((request, 0, list(cached)))
+        if request.blocks:
+            draft.new_blocks.append((request, 0, list(request.blocks)))
+        self.waiting.admitted(request, len(request.token_ids) - computed)
         if not request.started:
             request.started, request.cached_tokens = True, computed
             self.started.append((request.id, computed))
         self._chunk(request, draft)
-        if forked is not None:
-            draft.copies.append((request, forked, request.blocks[-1]))
-            self.pool.release([forked], self._launched + 1)  # read by the copy of this step
+        if forked:
+            draft.copies.append((request, forked[0], request.blocks[-1]))
+            self.pool.release(forked, self._launched + 1)  # read by the copy of this step
         self._expect(request, self._next_key(request.token_ids, request.blocks[: request.registered], request.salt))
 
     def _expect(self, request: Request, key: Key | None) -> None:
@@ -398,11 +372,10 @@ class Scheduler:
         totals = totals + 1
         table.known[sampled] = totals
         drawn = Drawn(table.ids[sampled], tokens, positions)
+        self.tenants.drawn(table.slots[sampled])
         self._register(rows)
         stopped = (table.stop_ids[sampled] == tokens[:, None]).any(1) & (totals >= table.min_total[sampled])
-        if table.constrained[sampled].any():
-            stopped |= self._follow(sampled, tokens, stopped)
-        ended = (stopped | (totals >= table.max_total[sampled])) & table.alive[sampled]
+        ended = stopped | (totals >= table.max_total[sampled])
         for row, stop in zip(sampled[ended].tolist(), stopped[ended].tolist(), strict=True):
             request = table.requests[row]
             assert request is not None
@@ -410,31 +383,20 @@ class Scheduler:
         self._done(step)
         return drawn
 
-    def _follow(self, sampled: Int32, tokens: Int32, stopped: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Show the grammars what was drawn → which of them are complete. One that can't go on ends its request."""
-        complete = np.zeros(len(sampled), np.bool_)
-        places = np.flatnonzero(self.table.constrained[sampled] & ~stopped)
-        requests = [self.table.requests[row] for row in sampled[places].tolist()]
-        matchers = [request.matcher for request in requests if request is not None and request.matcher is not None]
-        assert self.constraints is not None
-        self.constraints.follow(matchers, tokens[places].tolist())
-        for place, request, matcher in zip(places, requests, matchers, strict=True):
-            complete[place] = matcher.complete
-            if matcher.error and request is not None:
-                self.settle(request, Finish.ERROR, matcher.error)
-        return complete
-
     def fail(self, step: Step, message: str) -> None:
         """The pass raised: end the requests of this step, and no others."""
         for row in step.plan.rows.tolist():
             request = self.table.requests[row]
             if request is not None:
                 self.settle(request, Finish.ERROR, message)
+        for request in step.leaving:
+            self.host.release(request, step.number)  # what was copied can't be trusted
         self._done(step)
 
     def _done(self, step: Step) -> None:
         self.pool.settle(step.number)
-        self._lift_fence()
+        self.host.settle(step.number)
+        self._free_rows.settle(self.pool.settled)
 
     def _register(self, rows: Int32) -> None:
         """Make blocks findable that have become full and computed."""
@@ -456,19 +418,15 @@ class Scheduler:
 
     def check(self) -> list[str]:
         """What is wrong with blocks and rows, one sentence each."""
-        problems = self.pool.check(self._tables())
-        fenced = [row for _, row in self._fenced_rows]
-        rows = sorted([*self._free_rows, *fenced, *(request.row for request in self.running)])
-        if rows != list(range(self.config.max_num_seqs)):
-            problems.append(f"rows do not add up: {rows}")
-        compiling = 0 if self.constraints is None else self.constraints.compiling(self.requests)
-        if len(self.waiting) + len(self.running) + compiling != len(self.requests):
+        problems = self.pool.check(self._tables()) + self.host.check()
+        problems += self._free_rows.check([request.row for request in self.running])
+        if len(self.waiting) + len(self.running) != len(self.requests):
             problems.append(f"{len(self.requests)} requests, {len(self.waiting)} wait and {len(self.running)} run")
         return problems
 
     def heal(self) -> list[str]:
-        """`check` of the pool in production: rebuilds it from the running requests where it is wrong, and logs."""
-        return self.pool.heal(self._tables())
+        """`check` of the pools in production: rebuilds them from the requests where they are wrong, and logs."""
+        return self.pool.heal(self._tables()) + self.host.heal()
 
     def _tables(self) -> list[list[int]]:
         return [request.blocks for request in self.running]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,11 @@ class Sizes:
     block_size: int
     num_blocks: int
     plan: memory.MemoryPlan
+    host_blocks: int = 0  # KV blocks that the swap space holds
+
+
+SWAP_SPACE = 4 * 2**30
+"""Bytes of host memory for KV blocks beside a GPU where no size is given; a quarter of what is free if that is less."""
 
 
 def device_of(config: EngineConfig) -> torch.device:
@@ -57,4 +63,14 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         demand.block_size,
         plan.num_blocks,
         plan,
+        swap_space(config, device) // (plan.kv_cache // plan.num_blocks),
     )
+
+
+def swap_space(config: EngineConfig, device: torch.device) -> int:
+    """Bytes of host memory for KV blocks of preempted requests."""
+    if config.swap_space_bytes >= 0:
+        return config.swap_space_bytes
+    if device.type != "cuda":
+        return 0
+    return min(SWAP_SPACE, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)

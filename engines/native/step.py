@@ -19,22 +19,6 @@ Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenMasks:
-    """Of the rows that follow a grammar, in a step. places: int64 [k], which of the rows that sample; bits: int32
-    [k, words], where bit t % 32 of word t // 32 is set if token t may be drawn."""
-
-    places: NDArray[np.int64]
-    bits: Int32
-
-    def of(self, chosen: NDArray[np.int64]) -> TokenMasks | None:
-        """As seen among the sampling rows `chosen` only; None if none of them has a mask."""
-        own = np.isin(self.places, chosen)
-        if not own.any():
-            return None
-        return TokenMasks(np.searchsorted(chosen, self.places[own]), self.bits[own])
-
-
 @dataclass(slots=True)
 class StepPlan:
     """One forward pass over n rows. Earlier passes may still be on their way when it is launched.
@@ -49,7 +33,6 @@ class StepPlan:
     count: Int32
     sample: NDArray[np.bool_]
     new_blocks: list[tuple[int, int, list[int]]] = field(default_factory=list)
-    masks: TokenMasks | None = None
 
     @property
     def tokens(self) -> int:
@@ -94,10 +77,12 @@ class Runner(Protocol):
     """Owns the model, the KV pool and the row tables. The scheduler owns which row and which block is whose.
 
     depth: passes that may be on their way at once; 1 where launching one computes it.
+    host_blocks: KV blocks that fit in its host memory, 0 = none.
     """
 
     depth: int
     num_blocks: int
+    host_blocks: int
     block_size: int
     max_model_len: int
     vocab_size: int
@@ -113,4 +98,12 @@ class Runner(Protocol):
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy KV blocks (source, destination), before the next pass."""
+        ...
+
+    def swap_out(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy KV blocks to host memory (block, host block), after the passes launched before, before the next."""
+        ...
+
+    def swap_in(self, pairs: list[tuple[int, int]]) -> None:
+        """And back (host block, block), after the swaps asked before, before the next pass."""
         ...

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
 
 from engines.native.pipeline import Pipeline
-from engines.native.request import Finish, Request, SamplingParams
+from engines.native.policies import Policy
+from engines.native.request import Finish, Request, SamplingParams, Timeouts
 from engines.native.scheduler import Scheduler, SchedulerConfig
 from tests.engines.fake_runner import FakeRunner
 
 
 class Driver:
     def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True,
-                 depth: int = 1):  # fmt: skip
-        self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth)
-        self.config = SchedulerConfig(max_num_seqs=rows, max_batched_tokens=budget, prefix_cache=cache)
+                 depth: int = 1, host_blocks: int = 0, swap_min: int = 1, policy: Policy | None = None):  # fmt: skip
+        self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth, host_blocks=host_blocks)
+        self.config = SchedulerConfig(
+            max_num_seqs=rows,
+            max_batched_tokens=budget,
+            prefix_cache=cache,
+            host_blocks=host_blocks,
+            swap_min_tokens=swap_min,
+            policy=policy,
+        )
         self.scheduler = Scheduler(self.config, num_blocks=blocks, block_size=block_size, max_model_len=64)
         self.pipeline = Pipeline(self.runner, self.scheduler)
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.endings: dict[int, Finish] = {}
         self.messages: dict[int, str] = {}
+        self.codes: dict[int, str] = {}
         self.cached: dict[int, int] = {}
         self.ids = 0
         self.now = 0.0
 
-    def add(self, prompt: list[int], *, salt: str = "", priority: int = 0, **params: object) -> int:
+    def add(
+        self,
+        prompt: list[int],
+        *,
+        salt: str = "",
+        priority: int = 0,
+        tenant: str = "",
+        timeouts: Timeouts = Timeouts(),
+        **params: object,
+    ) -> int:
         self.ids += 1
         request = Request(
             id=self.ids,
@@ -36,7 +55,11 @@ class Driver:
             prompt_len=len(prompt),
             priority=priority,
             salt=salt,
+            tenant=tenant,
             arrived=self.now,
+            queue_deadline=self.now + (timeouts.queue or math.inf),
+            first_token_deadline=self.now + (timeouts.first_token or math.inf),
+            deadline=self.now + (timeouts.total or math.inf),
         )
         self.submit(request)
         return self.ids
@@ -68,6 +91,7 @@ class Driver:
             assert ending.id not in self.endings, "a request ended twice"
             self.endings[ending.id] = ending.finish
             self.messages[ending.id] = ending.message
+            self.codes[ending.id] = ending.code
         self.scheduler.started.clear()
         self.scheduler.endings.clear()
 
@@ -79,4 +103,5 @@ class Driver:
         else:
             raise AssertionError("no end in sight: requests starve")
         assert self.scheduler.pool.used == 0
+        assert self.scheduler.host.used == 0
         assert self.scheduler.check() == []

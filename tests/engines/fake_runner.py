@@ -41,24 +41,49 @@ class FakeRunner:
     """`depth` 2: as on a GPU, a launched pass is computed, but its tokens are seen only when waited for."""
 
     def __init__(
-        self, num_blocks: int, block_size: int, max_model_len: int = 64, max_num_seqs: int = 8, depth: int = 1
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_model_len: int = 64,
+        max_num_seqs: int = 8,
+        depth: int = 1,
+        host_blocks: int = 0,
     ):
         self.depth = depth
         self.num_blocks, self.block_size = num_blocks, block_size
         self.max_model_len, self.vocab_size = max_model_len, VOCAB
         self.cache = np.full((num_blocks, block_size), -1, np.int64)
+        self.host_blocks = host_blocks
+        self.host = np.full((host_blocks + 1, block_size), -2, np.int64)
+        self.swapped_out = self.swapped_in = 0  # blocks
         self.tokens: list[list[int]] = [[] for _ in range(max_num_seqs)]
         self.tables: list[list[int]] = [[] for _ in range(max_num_seqs)]
+        self.prompt_lens = [0] * max_num_seqs
         self.steps = 0
         self.computed_tokens = 0
 
     def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
         assert 0 < prompt_len <= len(token_ids)
-        self.tokens[row], self.tables[row] = list(token_ids), []
+        self.tokens[row], self.tables[row], self.prompt_lens[row] = list(token_ids), [], prompt_len
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         for source, destination in pairs:
             self.cache[destination] = self.cache[source]
+
+    def swap_out(self, pairs: list[tuple[int, int]]) -> None:
+        assert len({host for _, host in pairs}) == len(pairs), "two blocks into one host block"
+        for block, host in pairs:
+            assert block != 0
+            assert host != 0
+            self.host[host] = self.cache[block]
+        self.swapped_out += len(pairs)
+
+    def swap_in(self, pairs: list[tuple[int, int]]) -> None:
+        for host, block in pairs:
+            assert block != 0
+            assert host != 0
+            self.cache[block] = self.host[host]
+        self.swapped_in += len(pairs)
 
     def launch(self, plan: StepPlan) -> Finished:
         self.steps += 1

@@ -36,6 +36,7 @@ class RepeatingRunner:
     def __init__(self, script: dict[str, Any], max_model_len: int, rows: int) -> None:
         self.num_blocks, self.max_model_len = script.get("blocks", 200), max_model_len
         self.depth = script.get("depth", 1)
+        self.host_blocks = 0
         self._step_s = script.get("step_s", 0.0)
         self._fail_token, self._stall_token = script.get("fail_token", -1), script.get("stall_token", -1)
         self._tokens: list[list[int]] = [[] for _ in range(rows)]
@@ -47,6 +48,12 @@ class RepeatingRunner:
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """There is no cache to copy."""
+
+    def swap_out(self, pairs: list[tuple[int, int]]) -> None:
+        """Nor here."""
+
+    def swap_in(self, pairs: list[tuple[int, int]]) -> None:
+        """Nor here."""
 
     def launch(self, plan: StepPlan) -> Finished:
         time.sleep(self._step_s)

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from engines.native import ipc
-from engines.native.request import Finish, SamplingParams
+from engines.native.request import Finish, SamplingParams, TimeoutLayer, Timeouts
 
 
 def test_every_message_comes_back_as_it_went() -> None:
     params = SamplingParams(temperature=0.5, logit_bias={5: -1.0}, stop_token_ids=[2], logprobs=3)
     tokens = np.array([1, 2, 49151], np.int32).tobytes()
-    for sent in (ipc.Add(2**40, tokens, params, -3, "salt", 1.5, 0.0), ipc.End([1, 2], Finish.STOP), ipc.Shutdown()):
+    for sent in (
+        ipc.Add(2**40, tokens, params, -3, "salt", Timeouts(1.5, None, 0.0), "team"),
+        ipc.End([1, 2], Finish.STOP),
+        ipc.Shutdown(),
+    ):
         assert ipc.decode_to_core(ipc.encode(sent)) == sent
     update = ipc.Update(
         np.array([7, 8], np.int64).tobytes(),
@@ -22,7 +26,7 @@ def test_every_message_comes_back_as_it_went() -> None:
         {1: ([4, 5], [-0.25, -0.5])},
         [ipc.PromptLogprobs(7, 1, [-1.0], [([3], [-0.5])])],
         [(7, 16)],
-        [ipc.Ending(8, Finish.ERROR, "why")],
+        [ipc.Ending(8, Finish.ERROR, "why"), ipc.Ending(9, Finish.TIMEOUT, "late", TimeoutLayer.QUEUE)],
         2,
         1,
         30,

@@ -13,7 +13,8 @@ import numpy as np
 
 from engines.api import Phase
 from engines.native.ipc import Add, End, Ending, FromCore, LoadFailed, Loading, Ready, Shutdown, Update
-from engines.native.request import Finish, SamplingParams
+from engines.native.request import Finish, SamplingParams, Timeouts
+from engines.native.serve.admission import QueueDoor
 from engines.native.serve.core_process import CoreProcess
 from engines.native.serve.errors import ApiError
 from engines.native.serve.metrics import Metrics
@@ -42,8 +43,7 @@ class CoreLost(Exception):
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     max_queued: int  # requests that wait or run; more are refused with 503
-    queue_timeout_s: float  # 0 = none
-    timeout_s: float  # 0 = none
+    timeouts: Timeouts  # of a request that names none
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ class Engine:
         self.ready: Ready | None = None
         self.core: CoreProcess | None = None
         self._streams: dict[int, Stream] = {}
+        self._door = QueueDoor(limits.max_queued)
         self._ids = itertools.count(1)
         self._stopping = False
         self._heard_at = 0.0  # time.monotonic() of the core's last message, or of the last moment without work
@@ -88,21 +89,32 @@ class Engine:
     # Requests
 
     def submit(
-        self, prompt_ids: list[int], params: SamplingParams, arrived: asyncio.Event, *, priority: int, salt: str
+        self,
+        prompt_ids: list[int],
+        params: SamplingParams,
+        arrived: asyncio.Event,
+        *,
+        priority: int,
+        salt: str,
+        timeouts: Timeouts = Timeouts(),
+        tenant: str = "",
     ) -> Stream:
-        """Hand a request to the core. Every stream must be closed. Raises ApiError 503 when there is no room."""
+        """Hand a request to the core. Every stream must be closed. Raises ApiError 503 when there is no room, 429 where
+        the tenant has its share of it."""
         self.require_ready()
         assert self.core is not None
-        if len(self._streams) >= self._limits.max_queued:
-            message = f"the engine has {len(self._streams)} requests, its limit; try again in a moment"
-            raise ApiError(503, message, code="overloaded", retry_after=1)
+        stream = Stream(next(self._ids), prompt_ids, params, arrived)
+        try:
+            self._door.enter(stream.id, tenant)
+        except ApiError as error:
+            self.metrics.refused.labels(error.code).inc()
+            raise
         if not self._streams:
             self._heard_at = time.monotonic()
-        stream = Stream(next(self._ids), prompt_ids, params, arrived)
         self._streams[stream.id] = stream
         token_ids = np.array(prompt_ids, np.int32).tobytes()
-        limits = self._limits
-        self.core.send(Add(stream.id, token_ids, params, priority, salt, limits.queue_timeout_s, limits.timeout_s))
+        limits = timeouts.over(self._limits.timeouts)
+        self.core.send(Add(stream.id, token_ids, params, priority, salt, limits, tenant))
         return stream
 
     def require_ready(self) -> Ready:
@@ -116,6 +128,7 @@ class Engine:
         """The reader is done with it: ended by the core, by a stop string (`stop`), or left by its client (`abort`)."""
         if self._streams.pop(stream.id, None) is None:
             return
+        self._door.leave(stream.id)
         if stream.ending is not None:
             self.metrics.ended(stream, finish if finish is Finish.STOP else stream.ending.finish)
             return

@@ -25,6 +25,8 @@ class ApiError(Exception):
     def type(self) -> str:
         if self.status == 401:
             return "authentication_error"
+        if self.status == 429:
+            return "rate_limit_error"
         return "invalid_request_error" if self.status < 500 else "server_error"
 
     def body(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Instance:
         return listener
 
     async def _run(self, options: ServeOptions, model: ServedModel, listener: socket.socket) -> None:
-        limits = EngineLimits(options.max_queued, options.queue_timeout_s, options.request_timeout_s)
+        limits = EngineLimits(options.max_queued, options.timeouts)
         engine = Engine(self._make_core, limits, self._metrics, lambda status: self._on_status(engine, status))
         api = Api(engine, model, self.local.token, max_body_bytes=options.max_body_bytes)
         runner = web.AppRunner(api.app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)

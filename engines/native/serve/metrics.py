@@ -14,9 +14,10 @@ from prometheus_client import (
 )
 
 from engines.native.ipc import Ready, Update
-from engines.native.request import Finish
+from engines.native.request import Finish, TimeoutLayer
 from engines.native.serve.stream import Stream
 
+REFUSALS = ("overloaded", "tenant_queue_full")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -47,6 +48,14 @@ class Metrics:
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted requests")
         self.generated_tokens = counter("generated_tokens", "Tokens drawn")
         self.preemptions = counter("preemptions", "Running requests sent back to the queue for want of KV blocks")
+        self.preemptions_by_kind = counter(
+            "preemptions_by_kind", "The same, by what became of the blocks", ("kind",)
+        )
+        self.host_blocks_used = gauge("host_blocks_used", "Blocks of host memory that hold preempted requests")
+        self.tenants_waiting = gauge("tenants_waiting", "Tenants with a request in the queue")
+        self.timeouts = counter("timeouts", "Requests that ran into a time-out, by its layer", ("layer",))
+        self.refused = counter("requests_refused", "Requests that found no place in the queue", ("reason",))
+        self.queue_time = histogram("request_queue_seconds", "Arrival to admission", _SECONDS)
         self.restarts = counter("core_restarts", "Times that the core process was started again")
         self.finished = counter("requests_finished", "Requests that ended", ("reason",))
         self.ttft = histogram("request_ttft_seconds", "Arrival to first token", _SECONDS)
@@ -56,31 +65,45 @@ class Metrics:
         self.output_length = histogram("request_output_tokens", "Tokens drawn for a request", _TOKENS)
         for reason in Finish:
             self.finished.labels(reason)
-        self._preemptions_seen = 0
+        for kind in ("recompute", "swap"):
+            self.preemptions_by_kind.labels(kind)
+        for layer in TimeoutLayer:
+            self.timeouts.labels(layer)
+        for refusal in REFUSALS:
+            self.refused.labels(refusal)
+        self._preemptions_seen = self._swaps_seen = 0
 
     def core_ready(self, ready: Ready) -> None:
         self.blocks_total.set(ready.num_blocks - 1)
-        self._preemptions_seen = 0
+        self._preemptions_seen = self._swaps_seen = 0
 
     def update(self, update: Update) -> None:
         self.running.set(update.running)
         self.waiting.set(update.waiting)
         self.blocks_used.set(update.blocks_used)
+        self.host_blocks_used.set(update.host_blocks_used)
+        self.tenants_waiting.set(update.tenants_waiting)
         self.generated_tokens.inc(len(update.tokens) // 4)
         if update.preemptions > self._preemptions_seen:
-            self.preemptions.inc(update.preemptions - self._preemptions_seen)
-            self._preemptions_seen = update.preemptions
+            preempted, swapped = update.preemptions - self._preemptions_seen, update.swaps - self._swaps_seen
+            self.preemptions.inc(preempted)
+            self.preemptions_by_kind.labels("swap").inc(swapped)
+            self.preemptions_by_kind.labels("recompute").inc(preempted - swapped)
+            self._preemptions_seen, self._swaps_seen = update.preemptions, update.swaps
 
     def core_gone(self) -> None:
-        for gauge in (self.running, self.waiting, self.blocks_used):
+        for gauge in (self.running, self.waiting, self.blocks_used, self.host_blocks_used, self.tenants_waiting):
             gauge.set(0)
 
     def started(self, stream: Stream, cached_tokens: int) -> None:
+        self.queue_time.observe(time.monotonic() - stream.created_at)
         self.prompt_tokens.inc(len(stream.prompt_ids))
         self.hit_tokens.inc(cached_tokens)
 
     def ended(self, stream: Stream, finish: Finish) -> None:
         self.finished.labels(finish).inc()
+        if finish is Finish.TIMEOUT and stream.ending is not None:
+            self.timeouts.labels(stream.ending.code).inc()
         self.e2e.observe(time.monotonic() - stream.created_at)
         self.prompt_length.observe(len(stream.prompt_ids))
         self.output_length.observe(stream.generated)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.native.config import SERVE_OPTIONS, check_option
+from engines.native.request import Timeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +15,15 @@ class ServeOptions:
 
     max_queued: int
     queue_timeout_s: int
+    first_token_timeout_s: int
     request_timeout_s: int
     drain_s: int
     stall_s: int
     max_body_bytes: int
+
+    @property
+    def timeouts(self) -> Timeouts:
+        return Timeouts(self.queue_timeout_s, self.first_token_timeout_s, self.request_timeout_s)
 
 
 def read_options(options: dict[str, Any]) -> ServeOptions:
