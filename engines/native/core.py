@@ -23,6 +23,7 @@ import numpy as np
 from engines.api import RunDir
 from engines.native.config import from_launch
 from engines.native.draft import Drawn, Step
+from engines.native.grammar.constraints import Constraints, constraints_of
 from engines.native.ipc import (
     Add,
     CoreLink,
@@ -174,11 +175,13 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a core serves. facts: plain values, as state.json and the console show them."""
+    """What a core serves. facts: plain values, as state.json and the console show them. constraints: None where
+    grammars can't be followed."""
 
     runner: Runner
     config: SchedulerConfig
     facts: dict[str, Any]
+    constraints: Constraints | None = None
 
 
 Build = Callable[[Path, Callable[[float, str], None]], Served]
@@ -200,6 +203,7 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
                 num_blocks=runner.num_blocks,
                 block_size=runner.block_size,
                 max_model_len=runner.max_model_len,
+                constraints=served.constraints,
             )
         except (BadModel, ValueError, MemoryError) as error:
             log.exception("the model cannot be served")
@@ -255,7 +259,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
     }
-    return Served(runner, scheduling, facts)
+    return Served(runner, scheduling, facts, constraints_of(config))
 
 
 if __name__ == "__main__":

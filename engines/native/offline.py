@@ -14,6 +14,7 @@ import numpy as np
 
 from engines.native.config import EngineConfig
 from engines.native.draft import Step
+from engines.native.grammar.constraints import constraints_of
 from engines.native.pipeline import Pipeline
 from engines.native.policies import policy_of
 from engines.native.request import Finish, Request, SamplingParams
@@ -54,6 +55,7 @@ class Offline:
             num_blocks=self.runner.num_blocks,
             block_size=self.runner.block_size,
             max_model_len=self.runner.max_model_len,
+            constraints=constraints_of(config),
         )
         self._next_id = 0
 
@@ -76,7 +78,9 @@ class Offline:
         self._collect(results)  # a prompt that does not fit has ended already
         while self.scheduler.has_work or pipeline.in_flight:
             flight = pipeline.turn(time.monotonic())
-            if flight is not None:
+            if flight is None and not pipeline.in_flight:
+                time.sleep(0.001)  # a grammar is being compiled
+            elif flight is not None:
                 self._take(flight.step, flight.pending.wait(), results, begun)
             self._collect(results)
         return list(results.values())

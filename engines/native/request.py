@@ -9,8 +9,15 @@ import enum
 import math
 from dataclasses import dataclass, field
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
+
+from engines.native.grammar.spec import Grammar
+
+if TYPE_CHECKING:
+    from engines.native.grammar.matcher import Matcher
 
 
 class Finish(enum.StrEnum):
@@ -21,6 +28,7 @@ class Finish(enum.StrEnum):
     ABORT = "abort"
     TIMEOUT = "timeout"
     ERROR = "error"
+    REPETITION = "repetition"  # a loop, where the request asked for its detection
 
 
 class TimeoutLayer(enum.StrEnum):
@@ -56,16 +64,26 @@ class SamplingParams:
     top_k: int = 0  # 0 = off
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0  # 1 = off
     seed: int = 0  # always set at the door; noise = f(seed, position, token)
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0  # 0 = off
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2  # tokens that may be repeated freely
+    dry_range: int = 0  # newest tokens that are looked at; 0 = all
+    dry_breakers: list[int] = field(default_factory=list)  # tokens that no repetition reaches across
+    no_repeat_ngram_size: int = 0  # 0 = off
     logit_bias: dict[int, float] = field(default_factory=dict)
+    bad_words: list[list[int]] = field(default_factory=list)  # token sequences that may not be completed
+    allowed_token_ids: list[int] = field(default_factory=list)  # empty = all
     max_tokens: int = 16
     min_tokens: int = 0
     stop_token_ids: list[int] = field(default_factory=list)  # end with `stop`; EOS included unless ignore_eos
     logprobs: int = -1  # −1 = none; 0 = of the sampled token; k = with the k most likely (≤ 20)
     prompt_logprobs: int = -1
+    grammar: Grammar | None = None  # of the answer
 
 
 MAX_STOP_TOKEN_IDS = 64
@@ -106,6 +124,7 @@ class Request:
     host_blocks: list[int] = field(default_factory=list)  # of a preempted one: where its leading blocks wait
     host_tokens: int = 0  # how many tokens these hold
     finish: Finish | None = None
+    matcher: Matcher | None = None  # where it stands in its grammar, as of the newest commit; kept over preemptions
 
     @property
     def order(self) -> tuple[int, int]:

@@ -49,6 +49,7 @@ class RowTable:
         self.stop_ids: Int32 = np.full((max_num_seqs, MAX_STOP_TOKEN_IDS), -1, np.int32)
         self.ids = np.zeros(max_num_seqs, np.int64)
         self.alive = np.zeros(max_num_seqs, np.bool_)
+        self.constrained = np.zeros(max_num_seqs, np.bool_)  # follows a grammar
         self.slots: Int32 = np.zeros(max_num_seqs, np.int32)  # tenants' (`engines.native.tenants`)
         self.prompt_len: Int32 = np.zeros(max_num_seqs, np.int32)
         # As of the newest launched step: prompt and output, and how much of it will then be in the KV cache.
@@ -71,6 +72,7 @@ class RowTable:
         self.stop_ids[row, : len(stop_ids)] = stop_ids
         self.ids[row] = request.id
         self.alive[row] = True
+        self.constrained[row] = request.matcher is not None
         self.slots[row] = request.slot
         self.prompt_len[row] = request.prompt_len
         self.num_tokens[row] = self.known[row] = count

@@ -176,7 +176,7 @@ class ModelRunner:
         if len(chosen):
             index = self.rows.send(chosen)
             raw = logits[index]  # a copy: the sampler may write over its rows
-        tokens = self.sampler.sample(logits, rows, positions)
+        tokens = self.sampler.sample(logits, rows, positions, plan.masks)
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
         if raw is not None:
@@ -232,7 +232,7 @@ def runner_for(
         activation_dtype(sizes.dtype),
         device,
     )
-    model = Decoder(shape, weights, make_ops(config.ops or config.ops or DEFAULTS[device.type]), pool)
+    model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
     log.info(
         "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache",
         shape.architecture,

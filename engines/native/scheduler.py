@@ -16,16 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engines.native.admission import OutputHistory, peak_tokens
 from engines.native.blocks import BlockPool, Key
 from engines.native.deadlines import Deadlines, reason
 from engines.native.draft import Draft, Drawn, Step
+from engines.native.grammar.constraints import Constraints, masks_of
 from engines.native.host_tier import HostTier
 from engines.native.policies import Policy
 from engines.native.request import Finish, Request, TimeoutLayer
 from engines.native.rows import RowPool, RowTable
-from engines.native.step import Int32, StepOutput
+from engines.native.step import Int32, StepOutput, StepPlan, TokenMasks
 from engines.native.tenants import Tenants
 from engines.native.waiting import WaitingQueue
 
@@ -55,13 +57,21 @@ class Ending:
 
 
 class Scheduler:
-    def __init__(self, config: SchedulerConfig, *, num_blocks: int, block_size: int, max_model_len: int) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        constraints: Constraints | None = None,
+    ) -> None:
         if config.max_batched_tokens < config.max_num_seqs + block_size:
             raise ValueError(
                 f"max_batched_tokens is {config.max_batched_tokens}; it must be at least max_num_seqs + block size "
                 f"= {config.max_num_seqs + block_size}, or prefill could stand still beside a full batch of decodes"
             )
-        self.config = config
+        self.config, self.constraints = config, constraints
         self.pool = BlockPool(num_blocks, block_size, caching=config.prefix_cache)
         self.max_len = min(max_model_len, self.pool.usable * block_size)  # tokens of one request, prompt and output
         self.table = RowTable(config.max_num_seqs, self.max_len)
@@ -106,7 +116,12 @@ class Scheduler:
         request.sequence = self._sequence
         request.prefix, request.rank = request.salt, request.priority
         self._deadlines.watch(request, self.requests)
-        self.waiting.arrive(request)
+        if request.params.grammar is None:
+            self.waiting.arrive(request)
+        elif self.constraints is not None:
+            self.constraints.begin(request)
+        else:
+            self.settle(request, Finish.ERROR, "this engine was started without grammars")
 
     def end(self, request_id: int, finish: Finish) -> None:
         """From outside: the client left, or its stop string was met. Unknown ids have ended already."""
@@ -153,6 +168,15 @@ class Scheduler:
                 continue
             self.settle(request, Finish.TIMEOUT, reason(request, layer), layer)
 
+    def _take_compiled(self, now: float) -> None:
+        """Requests whose grammar has been compiled go to their place in the queue."""
+        assert self.constraints is not None
+        for request, problem in self.constraints.begun(now):
+            if request.finish is None and problem:
+                self.settle(request, Finish.ERROR, problem)
+            elif request.finish is None:
+                self.waiting.arrive(request)
+
     def _known(self, request: Request) -> int:
         """Tokens of its prompt and its output so far."""
         return int(self.table.known[request.row]) if request.row >= 0 else len(request.token_ids)
@@ -162,6 +186,8 @@ class Scheduler:
     def plan(self, now: float) -> Step | None:
         """The next step, or None if nothing can be computed before a commit. `now`: time.monotonic(), s."""
         self._expire(now)
+        if self.constraints is not None:
+            self._take_compiled(now)
         self._draining = self._draining and self._in_flight
         if not self.requests or self._draining:
             return None
@@ -175,7 +201,17 @@ class Scheduler:
             step.swap_out, step.leaving = self.host.departures()
             self.table.num_computed[plan.rows] += plan.count
             self.table.num_tokens[plan.rows] += plan.sample
+            plan.masks = self._masks(plan)
         return step
+
+    def _masks(self, plan: StepPlan) -> TokenMasks | None:
+        rows = plan.rows[plan.sample]
+        matchers = [
+            (place, request.matcher)
+            for place in np.flatnonzero(self.table.constrained[rows]).tolist()
+            if (request := self.table.requests[rows[place]]) is not None and request.matcher is not None
+        ]
+        return masks_of(matchers) if matchers else None
 
     def _running_rows(self) -> Int32:
         if self._rows is None:
@@ -185,6 +221,8 @@ class Scheduler:
     def _decodes(self) -> Draft:
         table, rows = self.table, self._running_rows()
         one_left = table.num_tokens[rows] - table.num_computed[rows] == 1
+        if self._in_flight:  # a grammar says what may follow a token once it has seen it
+            one_left &= ~table.constrained[rows] | (table.num_tokens[rows] == table.known[rows])
         decodes = rows[one_left & (table.num_tokens[rows] < table.max_total[rows])]  # not those whose last is drawn
         draft = Draft(self.config.max_batched_tokens - len(decodes), decodes)
         full = table.num_tokens[decodes] > table.num_blocks[decodes] * self.pool.block_size
@@ -375,13 +413,29 @@ class Scheduler:
         self.tenants.drawn(table.slots[sampled])
         self._register(rows)
         stopped = (table.stop_ids[sampled] == tokens[:, None]).any(1) & (totals >= table.min_total[sampled])
-        ended = stopped | (totals >= table.max_total[sampled])
+        if table.constrained[sampled].any():
+            stopped |= self._follow(sampled, tokens, stopped)
+        ended = (stopped | (totals >= table.max_total[sampled])) & table.alive[sampled]
         for row, stop in zip(sampled[ended].tolist(), stopped[ended].tolist(), strict=True):
             request = table.requests[row]
             assert request is not None
             self.settle(request, Finish.STOP if stop else Finish.LENGTH)
         self._done(step)
         return drawn
+
+    def _follow(self, sampled: Int32, tokens: Int32, stopped: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Show the grammars what was drawn → which of them are complete. One that can't go on ends its request."""
+        complete = np.zeros(len(sampled), np.bool_)
+        places = np.flatnonzero(self.table.constrained[sampled] & ~stopped)
+        requests = [self.table.requests[row] for row in sampled[places].tolist()]
+        matchers = [request.matcher for request in requests if request is not None and request.matcher is not None]
+        assert self.constraints is not None
+        self.constraints.follow(matchers, tokens[places].tolist())
+        for place, request, matcher in zip(places, requests, matchers, strict=True):
+            complete[place] = matcher.complete
+            if matcher.error and request is not None:
+                self.settle(request, Finish.ERROR, matcher.error)
+        return complete
 
     def fail(self, step: Step, message: str) -> None:
         """The pass raised: end the requests of this step, and no others."""
@@ -420,7 +474,8 @@ class Scheduler:
         """What is wrong with blocks and rows, one sentence each."""
         problems = self.pool.check(self._tables()) + self.host.check()
         problems += self._free_rows.check([request.row for request in self.running])
-        if len(self.waiting) + len(self.running) != len(self.requests):
+        compiling = 0 if self.constraints is None else self.constraints.compiling(self.requests)
+        if len(self.waiting) + len(self.running) + compiling != len(self.requests):
             problems.append(f"{len(self.requests)} requests, {len(self.waiting)} wait and {len(self.running)} run")
         return problems
 

@@ -19,6 +19,22 @@ Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenMasks:
+    """Of the rows that follow a grammar, in a step. places: int64 [k], which of the rows that sample; bits: int32
+    [k, words], where bit t % 32 of word t // 32 is set if token t may be drawn."""
+
+    places: NDArray[np.int64]
+    bits: Int32
+
+    def of(self, chosen: NDArray[np.int64]) -> TokenMasks | None:
+        """As seen among the sampling rows `chosen` only; None if none of them has a mask."""
+        own = np.isin(self.places, chosen)
+        if not own.any():
+            return None
+        return TokenMasks(np.searchsorted(chosen, self.places[own]), self.bits[own])
+
+
 @dataclass(slots=True)
 class StepPlan:
     """One forward pass over n rows. Earlier passes may still be on their way when it is launched.
@@ -33,6 +49,7 @@ class StepPlan:
     count: Int32
     sample: NDArray[np.bool_]
     new_blocks: list[tuple[int, int, list[int]]] = field(default_factory=list)
+    masks: TokenMasks | None = None
 
     @property
     def tokens(self) -> int:

@@ -12,6 +12,7 @@ from engines.native.pipeline import Pipeline
 from engines.native.policies import Policy
 from engines.native.request import Finish, Request, SamplingParams, Timeouts
 from engines.native.scheduler import Scheduler, SchedulerConfig
+from tests.engines.fake_grammar import CountingConstraints
 from tests.engines.fake_runner import FakeRunner
 
 
@@ -27,7 +28,9 @@ class Driver:
             swap_min_tokens=swap_min,
             policy=policy,
         )
-        self.scheduler = Scheduler(self.config, num_blocks=blocks, block_size=block_size, max_model_len=64)
+        self.scheduler = Scheduler(
+            self.config, num_blocks=blocks, block_size=block_size, max_model_len=64, constraints=CountingConstraints()
+        )
         self.pipeline = Pipeline(self.runner, self.scheduler)
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.endings: dict[int, Finish] = {}

@@ -92,6 +92,11 @@ class FakeRunner:
         for row, index, blocks in plan.new_blocks:
             assert index == len(self.tables[row])
             self.tables[row].extend(blocks)
+        if plan.masks is not None:  # of CountingMatchers
+            sampling = plan.rows[plan.sample]
+            for place, (seen,) in zip(plan.masks.places.tolist(), plan.masks.bits.tolist(), strict=True):
+                row = int(sampling[place])
+                assert seen == len(self.tokens[row]) - self.prompt_lens[row], "a mask for another token"
         before = self.cache.copy()  # what other rows write in this very pass can't be read
         written: set[tuple[int, int]] = set()
         drawn = np.full(len(plan.rows), -1, np.int32)
