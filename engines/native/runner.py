@@ -180,7 +180,7 @@ class ModelRunner:
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
         if raw is not None:
-            own, top = self.sampler.score(raw, tokens[index], int(asked.max()))
+            own, top = logprobs.of_tokens(raw, tokens[index], int(asked.max()))
             for at, value, (ids, values) in zip(chosen.tolist(), own, top, strict=True):
                 position, count = int(sampled[at]), int(asked[at])
                 output.logprobs[position] = value
@@ -198,7 +198,7 @@ class ModelRunner:
         tops: list[logprobs.Top] = []
         for at in range(0, count, PROMPT_LOGITS):
             span = slice(at, min(at + PROMPT_LOGITS, count))
-            own, top = self.sampler.score(
+            own, top = logprobs.of_tokens(
                 self.model.logits(hidden[span]), targets[span], int(self._prompt_logprobs[row])
             )
             values += own
