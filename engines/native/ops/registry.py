@@ -9,6 +9,7 @@ from engines.native.ops.base import Ops
 
 FACTORIES = {
     "torch": "engines.native.ops.torch_ops:TorchOps",
+    "strict": "engines.native.ops.strict_ops:StrictOps",
     "triton": "engines.native.ops.triton_ops:TritonOps",
 }
 DEFAULTS = {"cpu": "torch", "cuda": "triton"}

@@ -1,0 +1,168 @@
+"""Strict mode: the same ids and the same bits alone, in a batch, with the prefix cache, after a preemption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from engines.native import strict
+from engines.native.config import ConfigError, EngineConfig
+from engines.native.draft import Step
+from engines.native.offline import Generated, Offline
+from engines.native.ops.base import Batch
+from engines.native.ops.strict_ops import StrictOps
+from engines.native.ops.torch_ops import TorchOps
+from engines.native.request import SamplingParams
+from engines.native.runner import ModelRunner, build_runner
+from tests.engines.weights import golden, smollm2
+
+BLOCK, HEADS, KV_HEADS, SIZE = 8, 6, 2, 16
+
+
+def batch_of(rows: list[tuple[int, int]], tables: list[list[int]]) -> Batch:
+    """rows: (tokens before, queries now)."""
+    ends = torch.tensor([before + queries for before, queries in rows])
+    counts = torch.tensor([queries for _, queries in rows])
+    cu_query = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]).int()
+    positions = torch.cat([torch.arange(before, before + queries) for before, queries in rows])
+    width = max(map(len, tables))
+    return Batch(
+        token_ids=torch.zeros(int(counts.sum()), dtype=torch.int64),
+        positions=positions,
+        slots=torch.zeros_like(positions),
+        cu_query=cu_query,
+        seq_lens=ends.int(),
+        block_tables=torch.tensor([table + [0] * (width - len(table)) for table in tables], dtype=torch.int32),
+        logits_index=torch.empty(0, dtype=torch.int64),
+        max_query=int(counts.max()),
+        max_seq=int(ends.max()),
+    )
+
+
+def pools(blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return tuple(torch.randn(KV_HEADS, blocks, BLOCK, SIZE).transpose(0, 1) for _ in range(2))
+
+
+@pytest.mark.parametrize("window", [0, 5, 24])
+def test_attention_is_that_of_the_other_operations(window):
+    keys, values = pools(24)
+    batch = batch_of([(0, 19), (30, 1), (13, 9)], [[3, 1, 2], [9, 8, 7, 6], [12, 14, 13]])
+    q = torch.randn(29, HEADS, SIZE)
+    found = StrictOps().attention(q, keys, values, batch, 0.25, window)
+    again = batch_of([(0, 19), (30, 1), (13, 9)], [[3, 1, 2], [9, 8, 7, 6], [12, 14, 13]])
+    wanted = TorchOps().attention(q, keys, values, again, 0.25, window)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("window", [0, 20])
+def test_attention_has_the_same_bits_in_every_chunk_and_company(window):
+    keys, values = pools(24)
+    table, other = [5, 2, 9, 4, 7], [11, 12, 13]
+    q = torch.randn(40, HEADS, SIZE)
+    ops = StrictOps()
+    whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
+    for cuts in ([1] * 40, [7, 1, 20, 12], [16, 24], [39, 1]):
+        begin, parts = 0, []
+        for count in cuts:
+            beside = torch.randn(3, HEADS, SIZE)
+            batch = batch_of([(17, 3), (begin, count)], [other, table])
+            mixed = torch.cat([beside, q[begin : begin + count]])
+            parts.append(ops.attention(mixed, keys, values, batch, 0.25, window)[3:])
+            begin += count
+        assert torch.equal(torch.cat(parts), whole)
+
+
+def settings(**changes) -> EngineConfig:
+    path = smollm2()
+    fields = {"format": "gguf", "paths": {path.name: str(path)}, "device": "cpu", "dtype": "float32"}
+    fields |= {"max_model_len": 256, "max_num_seqs": 16, "kv_cache_bytes": 128 * 2**20, "strict": True}
+    return EngineConfig(**(fields | changes))
+
+
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def runner(request: pytest.FixtureRequest) -> ModelRunner:
+    return build_runner(settings(dtype=request.param))
+
+
+def prompts(number: int) -> list[list[int]]:
+    """Real text, of many lengths; every third begins like the one before it."""
+    ids = [line["prompt_token_ids"] for line in golden()]
+    text = [token for one in ids for token in one]
+    made: list[list[int]] = []
+    for each in range(number):
+        start, length = each * 31 % (len(text) - 120), 5 + each * 17 % 90
+        piece = text[start : start + length]
+        made.append([*made[-1][:48], *piece[:20]] if each % 3 == 2 else piece)
+    return made
+
+
+def params(number: int) -> SamplingParams:
+    """Greedy, and random with filters of different width, so that no row's filter may follow another's."""
+    if number % 2:
+        return SamplingParams(temperature=0.9, top_k=number % 5 * 20, top_p=0.9, seed=number, max_tokens=6, logprobs=0)
+    return SamplingParams(temperature=0, max_tokens=6, logprobs=0)
+
+
+def answers(config: EngineConfig, runner: ModelRunner, asked: list[int], together: bool) -> list[Generated]:
+    engine, all_prompts = Offline(config, runner), prompts(max(asked) + 1)
+    if together:
+        return engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])
+    return [one for n in asked for one in engine.generate([all_prompts[n]], [params(n)])]
+
+
+def bits(found: list[Generated]) -> list[tuple[list[int], list[float]]]:
+    return [(one.token_ids, one.logprobs) for one in found]
+
+
+@pytest.mark.slow
+def test_alone_in_a_batch_cached_and_preempted_are_the_same_bits(runner):
+    check(runner, 8)
+
+
+@pytest.mark.nightly
+def test_two_hundred_prompts(runner):
+    check(runner, 200)
+
+
+def check(runner: ModelRunner, number: int) -> None:
+    plain = settings(prefix_cache=False, max_num_seqs=runner.sizes.max_num_seqs)
+    asked = list(range(number))
+    alone = bits(answers(plain, runner, asked, together=False))
+    assert bits(answers(plain, runner, asked, together=True)) == alone
+    cached = settings()
+    assert bits(answers(cached, runner, asked, together=True)) == alone
+    assert bits(answers(cached, runner, asked, together=False)) == alone
+    engine, all_prompts = Offline(plain, runner), prompts(number)
+    preempt_often(engine)
+    assert bits(engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])) == alone
+    assert engine.scheduler.preemptions > 3
+
+
+def preempt_often(engine: Offline) -> None:
+    """Every third step somebody loses row and blocks, and is computed again."""
+    scheduler, steps = engine.scheduler, count(1)
+    plan = scheduler.plan
+
+    def preempting(now: float) -> Step | None:
+        if next(steps) % 3 == 0 and scheduler.running:
+            scheduler.settle(scheduler.running[len(scheduler.running) // 2], None)
+        return plan(now)
+
+    scheduler.plan = preempting  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+def test_an_engine_that_cannot_keep_the_promise_does_not_start():
+    """A tied head as [in, out] has other sums for one row than for several: strict mode does not use it."""
+    ordinary = build_runner(settings(strict=False))
+    with pytest.raises(ConfigError, match=r"options\.strict is true, but on this machine a prompt alone"):
+        strict.verify(ordinary)
+
+
+def test_a_gpu_refuses_it_by_name():
+    with pytest.raises(ConfigError, match=r"options\.strict"):
+        replace(settings(), device="cuda")
