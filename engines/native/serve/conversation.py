@@ -12,6 +12,7 @@ from engines.native.serve.errors import ApiError, invalid
 from engines.native.serve.model import ServedModel
 from engines.native.serve.parsers.reader import AnswerReader
 from engines.native.serve.parsers.registry import TOOL_PARSERS
+from engines.native.serve.template import ChatTemplate
 from engines.native.serve.tools import Tools, read_tools
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -57,40 +58,55 @@ async def read_chat(model: ServedModel, body: validate.Body) -> Chat:
         raise invalid("add_generation_prompt", "add_generation_prompt and continue_final_message exclude each other")
     if goes_on or not opens:
         names["add_generation_prompt"] = opens
-    messages = read_messages(body.get("messages"))
+    messages = read_messages(body.get("messages"), template.no_content)
     tools = read_tools(body, model)
     if tools is not None:
         names["tools"] = tools.given
-    text = template.render(messages, names, goes_on=goes_on)
+    text = _render(template, messages, names, goes_on)
     return Chat(
         model=model,
-        prompt=await model.encode(text, add_bos=False),
+        prompt=await model.encode(text, add_bos=validate.boolean(body, "add_special_tokens")),
         thinking=model.reasoning is not None and model.reasoning.opened_by(text, messages[-1] if goes_on else None),
         tools=tools,
         include_reasoning=validate.boolean(body, "include_reasoning", True),
     )
 
 
-def read_messages(value: Any) -> list[dict[str, Any]]:
-    """Messages as templates know them. Raises ApiError 400 naming the message and the field."""
+def _render(template: ChatTemplate, messages: list[dict[str, Any]], names: dict[str, Any], goes_on: bool) -> str:
+    """Most templates want the arguments of earlier calls as objects; some (DeepSeek) join them as text."""
+    try:
+        return template.render(messages, names, goes_on=goes_on)
+    except ApiError:
+        functions = [call["function"] for message in messages for call in message.get("tool_calls", ())]
+        if not functions:
+            raise
+        for function in functions:
+            if not isinstance(function["arguments"], str):
+                function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+        return template.render(messages, names, goes_on=goes_on)
+
+
+def read_messages(value: Any, no_content: str | None = "") -> list[dict[str, Any]]:
+    """Messages as templates know them; `no_content` beside calls alone. Raises ApiError 400 naming the field."""
     if not isinstance(value, list):
         raise invalid("messages", "messages must be an array of objects", "invalid_type")
     if not value:
         raise invalid("messages", "messages is empty; give at least one message", "empty_prompt")
-    return [_message(message, f"messages[{index}]") for index, message in enumerate(value)]
+    return [_message(message, f"messages[{index}]", no_content) for index, message in enumerate(value)]
 
 
-def _message(value: Any, param: str) -> dict[str, Any]:
+def _message(value: Any, param: str, no_content: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise invalid(param, f"{param} must be an object", "invalid_type")
     role = value.get("role")
     if role not in _ROLES:
         raise invalid(f"{param}.role", f"{param}.role is {str(role)[:40]!r}; it must be one of {', '.join(_ROLES)}")
     if value.get("function_call"):
-        message = f"{param}.function_call is the form before tool calls; send the call as tool_calls"
-        raise invalid(f"{param}.function_call", message, "unsupported_value")
+        refusal = f"{param}.function_call is the form before tool calls; send the call as tool_calls"
+        raise invalid(f"{param}.function_call", refusal, "unsupported_value")
     calls = _tool_calls(value.get("tool_calls"), f"{param}.tool_calls", role)
-    message = {"role": "system" if role == "developer" else role, "content": _content(value, param, role, bool(calls))}
+    content = _content(value, param, role, no_content if calls else "")
+    message: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": content}
     if calls:
         message["tool_calls"] = calls
     for name in ("name", "tool_call_id"):
@@ -103,14 +119,14 @@ def _message(value: Any, param: str) -> dict[str, Any]:
     return message
 
 
-def _content(message: dict[str, Any], param: str, role: str, calls: bool) -> str | None:
-    """A string, or an array of text parts, which are joined. None beside calls alone: templates ask for it."""
+def _content(message: dict[str, Any], param: str, role: str, absent: str | None) -> str | None:
+    """A string, or an array of text parts, which are joined. `absent`: what an assistant without content said."""
     content = message.get("content")
     param = f"{param}.content"
     if isinstance(content, str):
         return content
     if content is None and role == "assistant":
-        return None if calls else ""
+        return absent
     if not isinstance(content, list):
         raise invalid(param, f"{param} must be a string or an array of text parts", "invalid_type")
     texts = []
@@ -138,13 +154,9 @@ def _tool_call(value: Any, param: str) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         message = f"{param} must be an object with function.name and function.arguments"
         raise invalid(param, message, "invalid_type")
-    call: dict[str, Any] = {
-        "type": "function",
-        "function": {"name": function["name"], "arguments": _arguments(function.get("arguments"), param)},
-    }
-    if isinstance(value.get("id"), str):
-        call["id"] = value["id"]
-    return call
+    call: dict[str, Any] = {"id": value["id"]} if isinstance(value.get("id"), str) else {}
+    arguments = _arguments(function.get("arguments"), param)
+    return {**call, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
 def _arguments(value: Any, param: str) -> Any:

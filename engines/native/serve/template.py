@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -23,6 +24,9 @@ _REFUSALS = (
     RecursionError,
 )
 """What a template raises on messages or names that it was not written for."""
+
+
+_ASKS_FOR_NONE = re.compile(r"""\bcontent['"]?\]? is (not )?none""")
 
 
 class _Generation(jinja2.ext.Extension):
@@ -51,7 +55,11 @@ def _tojson(
 
 
 class ChatTemplate:
-    """Compiled once. Raises ValueError for a template that is no valid Jinja."""
+    """Compiled once. Raises ValueError for a template that is no valid Jinja.
+
+    takes_tools: it shows tools. no_content: how it knows a message of calls alone, by content that is None (DeepSeek)
+    or by calls beside an empty one, which is all that most can take.
+    """
 
     def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -63,6 +71,7 @@ class ChatTemplate:
         self._special_tokens = special_tokens
         try:
             self._template = environment.from_string(source)
+            self.no_content = None if _ASKS_FOR_NONE.search(source) else ""
             self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise ValueError(f"the model's chat template does not compile: {error}") from error

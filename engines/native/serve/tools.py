@@ -69,10 +69,13 @@ def _check_tool(tool: Any, param: str) -> None:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
         message = f"{param}.function.name must be a string of 1 to {MAX_NAME_LENGTH} printable characters"
         raise invalid(f"{param}.function.name", message)
-    for field, kind in (("description", str), ("parameters", dict)):
-        if function.get(field) is not None and not isinstance(function[field], kind):
-            wanted = "a string" if kind is str else "an object, a JSON schema"
-            raise invalid(f"{param}.function.{field}", f"{param}.function.{field} must be {wanted}", "invalid_type")
+    fields: tuple[tuple[str, type, str], ...] = (
+        ("description", str, "a string"),
+        ("parameters", dict, "an object, a JSON schema"),
+    )
+    for key, python_type, wanted in fields:
+        if function.get(key) is not None and not isinstance(function[key], python_type):
+            raise invalid(f"{param}.function.{key}", f"{param}.function.{key} must be {wanted}", "invalid_type")
 
 
 def _choice(value: Any, given: list[dict[str, Any]]) -> tuple[str, str]:

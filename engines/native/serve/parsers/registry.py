@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from engines.native.serve.parsers.json_calls import JsonCalls, Opener
 from engines.native.serve.parsers.mistral import ARGS, CALL_ID, TAG, MistralCalls
 from engines.native.serve.parsers.pieces import ToolParser
+from engines.native.serve.parsers.pythonic import PythonicCalls
 from engines.native.serve.parsers.reasoning import ReasoningTags
 
 _BARE = Opener("", sure=False)
@@ -29,6 +30,7 @@ TOOL_PARSERS: dict[str, Callable[[Collection[str]], ToolParser]] = {
     "hermes": lambda names: JsonCalls(_HERMES, names, _call_id),
     "llama3": lambda names: JsonCalls(_LLAMA3, names, _call_id),
     "mistral": MistralCalls,
+    "pythonic": lambda names: PythonicCalls(names, _call_id),
 }
 """Name → parser of one answer, given the names of the request's tools."""
 
@@ -73,7 +75,11 @@ def reasoning_tags(asked: str, template: str, token_id: TokenId) -> ReasoningTag
     if asked != "auto":
         return REASONING_TAGS.get(asked)
     for tags in REASONING_TAGS.values():
-        if tags.end in template or (token_id(tags.begin) is not None and token_id(tags.end) is not None):
+        if (
+            tags.begin in template
+            or tags.end in template
+            or (token_id(tags.begin) is not None and token_id(tags.end) is not None)
+        ):
             return tags
     return None
 

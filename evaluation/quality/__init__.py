@@ -1,0 +1,1 @@
+"""How good the answers of a served model are, asked over HTTP."""

@@ -1,0 +1,165 @@
+"""Tool calls of a served model on rows of the Berkeley Function-Calling Leaderboard: how many come out as calls, and
+how many are right.
+
+    python -m evaluation.quality.bfcl --url http://127.0.0.1:8000 --model qwen --data ../shared/data/bfcl_v4 --rows 200
+
+Each row is one greedy request to /v1/chat/completions with the row's functions as tools. Rows are taken evenly from the
+categories, from the beginning. --output writes a line of JSON per row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from evaluation.quality.bfcl_score import Call, fault, tool
+
+CATEGORIES = ("simple_python", "multiple", "parallel")
+MAX_TOKENS = 512
+TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    id: str
+    category: str
+    messages: list[dict[str, Any]]
+    functions: list[dict[str, Any]]
+    possible: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Result:
+    """fault: why the answer is wrong, "" for a right one. parsed: it has calls, and all arguments are JSON objects."""
+
+    id: str
+    category: str
+    fault: str
+    parsed: bool
+    calls: list[Any] = field(default_factory=list)
+    content: str | None = None
+    finish: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def read_rows(data: Path, categories: list[str], count: int) -> list[Row]:
+    """`count` rows in all, evenly from the categories (the first ones get what is left over)."""
+    rows = []
+    for place, category in enumerate(categories):
+        share = count // len(categories) + (place < count % len(categories))
+        answers = {row["id"]: row for row in _lines(data / "possible_answer" / f"BFCL_v4_{category}.json")}
+        for row in _lines(data / f"BFCL_v4_{category}.json")[:share]:
+            possible = answers[row["id"]]["ground_truth"]
+            rows.append(Row(row["id"], category, row["question"][0], row["function"], possible))
+    return rows
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def judge(row: Row, choice: dict[str, Any], usage: dict[str, Any]) -> Result:
+    """One answer, scored."""
+    message = choice["message"]
+    calls: list[Call] = []
+    broken = ""
+    for call in message.get("tool_calls") or []:
+        try:
+            arguments = json.loads(call["function"]["arguments"])
+        except ValueError as error:
+            broken = f"arguments are no JSON: {error}"
+            continue
+        calls.append((call["function"]["name"], arguments))
+        if not isinstance(arguments, dict):
+            broken = "arguments are no object"
+    wrong = broken or ("no call" if not calls else fault(calls, row.functions, row.possible))
+    return Result(
+        row.id,
+        row.category,
+        wrong,
+        parsed=bool(calls) and not broken,
+        calls=list(message.get("tool_calls") or []),
+        content=message.get("content"),
+        finish=choice["finish_reason"],
+        prompt_tokens=usage["prompt_tokens"],
+        completion_tokens=usage["completion_tokens"],
+    )
+
+
+async def ask(session: aiohttp.ClientSession, url: str, model: str, row: Row) -> Result:
+    """Raises RuntimeError for an answer that is none: a broken server must not look like a weak model."""
+    body = {
+        "model": model,
+        "messages": row.messages,
+        "tools": [tool(function) for function in row.functions],
+        "temperature": 0,
+        "max_tokens": MAX_TOKENS,
+    }
+    async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+        answer = await response.json()
+        if response.status != 200:
+            raise RuntimeError(f"{row.id}: status {response.status}: {answer}")
+    return judge(row, answer["choices"][0], answer["usage"])
+
+
+async def run(url: str, model: str, key: str, rows: list[Row], concurrency: int) -> list[Result]:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    gate = asyncio.Semaphore(concurrency)
+    done = 0
+
+    async def one(row: Row) -> Result:
+        nonlocal done
+        async with gate:
+            result = await ask(session, url, model, row)
+        done += 1
+        print(f"{done}/{len(rows)} {row.id}: {result.fault or 'right'}", flush=True)
+        return result
+
+    async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as session:
+        return list(await asyncio.gather(*map(one, rows)))
+
+
+def report(results: list[Result], seconds: float) -> str:
+    """A Markdown table, one line per category and one for all."""
+    lines = ["| rows | n | calls parsed | right | tokens out |", "|---|---|---|---|---|"]
+    groups = {category: [each for each in results if each.category == category] for category in CATEGORIES}
+    for name, group in [*groups.items(), ("all", results)]:
+        if group:
+            parsed, right = sum(each.parsed for each in group), sum(not each.fault for each in group)
+            tokens = sum(each.completion_tokens for each in group)
+            share = f"{parsed} ({parsed / len(group):.1%}) | {right} ({right / len(group):.1%})"
+            lines.append(f"| {name} | {len(group)} | {share} | {tokens} |")
+    return "\n".join([*lines, "", f"{seconds:.0f} s"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--url", required=True, help="of the engine or the gateway, without /v1")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--key", default="", help="API key; - reads it from standard input")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/bfcl_v4"))
+    parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--categories", nargs="+", choices=CATEGORIES, default=list(CATEGORIES))
+    parser.add_argument("--concurrency", type=int, default=min(8, os.cpu_count() or 1))
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    key = input() if options.key == "-" else options.key
+    rows = read_rows(options.data, options.categories, options.rows)
+    began = time.monotonic()
+    results = asyncio.run(run(options.url.rstrip("/"), options.model, key, rows, options.concurrency))
+    if options.output:
+        options.output.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results), encoding="utf-8")
+    print(report(results, time.monotonic() - began))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""BFCL rows: read, asked, scored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluation.quality.bfcl import Row, judge, read_rows, report
+from evaluation.quality.bfcl_score import fault, tool
+
+FUNCTION: dict[str, Any] = {
+    "name": "geo.area",
+    "parameters": {
+        "type": "dict",
+        "properties": {
+            "base": {"type": "float"},
+            "count": {"type": "integer"},
+            "unit": {"type": "string"},
+            "points": {"type": "array", "items": {"type": "tuple"}},
+            "deep": {"type": "dict", "properties": {}},
+            "exact": {"type": "boolean"},
+        },
+        "required": ["base"],
+    },
+}
+OPTIONAL: dict[str, Any] = {"count": [3, ""], "unit": ["sq. m", ""], "points": [[[1, 2]], ""], "exact": [True, ""]}
+ANSWER: dict[str, Any] = {
+    "geo.area": {"base": [2.0], **OPTIONAL, "deep": [{"a": [1, 2], "b": ["x", ""]}, ""]},
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"base": 2.0},
+        {"base": 2},
+        {"base": 2.0, "unit": "SQ M", "count": 3, "points": [[1, 2]], "exact": True},
+        {"base": 2.0, "deep": {"a": 2}},
+        {"base": 2.0, "deep": {"a": 1, "b": "X"}},
+    ],
+)
+def test_right(arguments: dict[str, Any]) -> None:
+    assert fault([("geo.area", arguments)], [FUNCTION], [ANSWER]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("geo.volume", {"base": 2.0}, "instead of geo.area"),
+        ("geo.area", {}, "base is missing"),
+        ("geo.area", {"base": 3.0}, "not one of"),
+        ("geo.area", {"base": "2"}, "another type"),
+        ("geo.area", {"base": True}, "another type"),
+        ("geo.area", {"base": 2.0, "count": True}, "another type"),
+        ("geo.area", {"base": 2.0, "count": 3.5}, "another type"),
+        ("geo.area", {"base": 2.0, "exact": 1}, "another type"),
+        ("geo.area", {"base": 2.0, "height": 1}, "no parameter"),
+        ("geo.area", {"base": 2.0, "points": [[2, 1]]}, "not one of"),
+        ("geo.area", {"base": 2.0, "deep": {"b": "x"}}, "not one of"),
+        ("geo.area", {"base": 2.0, "deep": {"a": 1, "c": 1}}, "not one of"),
+    ],
+)
+def test_wrong(name: str, arguments: dict[str, Any], why: str) -> None:
+    assert why in fault([(name, arguments)], [FUNCTION], [ANSWER])
+
+
+def test_a_parameter_that_may_not_be_left_out() -> None:
+    answer = {"geo.area": {**ANSWER["geo.area"], "unit": ["m"]}}
+    assert "unit is missing" in fault([("geo.area", {"base": 2.0})], [FUNCTION], [answer])
+
+
+def test_parallel_calls_in_any_order_and_each_once() -> None:
+    other = {"geo.area": {**ANSWER["geo.area"], "base": [5]}}
+    two, five = ("geo.area", {"base": 2}), ("geo.area", {"base": 5})
+    assert fault([five, two], [FUNCTION], [ANSWER, other]) == ""
+    assert fault([two, two], [FUNCTION], [ANSWER, other])
+    assert "1 calls instead of 2" in fault([two], [FUNCTION], [ANSWER, other])
+
+
+def test_types_are_json_schemas() -> None:
+    parameters = tool(FUNCTION)["function"]["parameters"]
+    assert parameters["type"] == "object"
+    kinds = {name: schema["type"] for name, schema in parameters["properties"].items()}
+    assert kinds["base"] == "number"
+    assert parameters["properties"]["points"]["items"]["type"] == "array"
+    assert "type" not in tool({"name": "f", "parameters": {"x": {"type": "any"}}})["function"]["parameters"]["x"]
+
+
+def answered(*calls: tuple[str, str]) -> dict[str, Any]:
+    made = [{"function": {"name": name, "arguments": arguments}} for name, arguments in calls]
+    return {"message": {"content": None, "tool_calls": made or None}, "finish_reason": "tool_calls"}
+
+
+def test_judged_and_reported() -> None:
+    row = Row("simple_python_0", "simple_python", [], [FUNCTION], [ANSWER])
+    usage = {"prompt_tokens": 5, "completion_tokens": 7}
+    results = [
+        judge(row, answered(*calls), usage)
+        for calls in ([("geo.area", '{"base": 2}')], [("geo.area", '{"base": 9}')], [("geo.area", '{"base')], [])
+    ]
+    assert [(bool(each.fault), each.parsed) for each in results] == [
+        (False, True),
+        (True, True),
+        (True, False),
+        (True, False),
+    ]
+    assert "| all | 4 | 2 (50.0%) | 1 (25.0%) | 28 |" in report(results, 1.0)
+
+
+def test_rows_are_taken_evenly(tmp_path: Path) -> None:
+    (tmp_path / "possible_answer").mkdir()
+    for category in ("simple_python", "multiple"):
+        rows = [
+            {"id": f"{category}_{i}", "question": [[{"role": "user", "content": "x"}]], "function": []}
+            for i in range(9)
+        ]
+        answers = [{"id": row["id"], "ground_truth": [i]} for i, row in enumerate(rows)]
+        for folder, lines in ((tmp_path, rows), (tmp_path / "possible_answer", answers)):
+            (folder / f"BFCL_v4_{category}.json").write_text("\n".join(map(json.dumps, lines)))
+    rows = read_rows(tmp_path, ["simple_python", "multiple"], 5)
+    assert [row.id for row in rows] == [
+        "simple_python_0",
+        "simple_python_1",
+        "simple_python_2",
+        "multiple_0",
+        "multiple_1",
+    ]
+    assert rows[1].possible == [1]
