@@ -23,20 +23,21 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One entry of LaunchSpec.options. Whole numbers have a range; switches (bool) and names (str) have none."""
+    """One entry of LaunchSpec.options. Whole numbers have a range, names (str) may have choices, switches (bool) none."""
 
     title: str
     description: str
     default: int | bool | str
     minimum: int = 0
     maximum: int = 0
+    choices: tuple[str, ...] = ()
 
     def schema(self) -> dict[str, Any]:
         common = {"title": self.title, "description": self.description, "default": self.default}
         if isinstance(self.default, bool):
             return {"type": "boolean", **common}
         if isinstance(self.default, str):
-            return {"type": "string", **common}
+            return {"type": "string", **({"enum": list(self.choices)} if self.choices else {}), **common}
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum, **common}
 
 
@@ -78,6 +79,19 @@ SERVE_OPTIONS: dict[str, Option] = {
     "drain_s": Option("Drain", "Seconds that running requests have to finish when the engine stops", 30, 0, 3600),
     "stall_s": Option("Stall", "Seconds of silence of a busy core until it is restarted; 0 = never", 300, 0, 86_400),
     "max_body_bytes": Option("Body limit", "Bytes of one request's body", 16 * 2**20, 1024, 2**30),
+    "tool_parser": Option(
+        "Tool calls",
+        "How the model writes its calls; auto tells it from the chat template and vocabulary",
+        "auto",
+        choices=("auto", "none", "hermes", "llama3", "mistral", "pythonic"),
+    ),
+    "reasoning_parser": Option(
+        "Reasoning",
+        "Tags that the model's reasoning stands in: think is <think>, seed <seed:think>, mistral [THINK]; none leaves it "
+        "in the answer",
+        "auto",
+        choices=("auto", "none", "think", "mistral", "seed"),
+    ),
 }
 """Options of the API process (`engines.native.serve.options`); the core does not see them."""
 
@@ -159,5 +173,7 @@ def check_option(name: str, option: Option, value: Any) -> None:
     elif isinstance(option.default, str):
         if not isinstance(value, str):
             raise ConfigError(f"{name} is {value!r}; it is a name, in quotes")
+        if option.choices:
+            _one_of(name, value, option.choices)
     elif isinstance(value, bool) or not isinstance(value, int) or not option.minimum <= value <= option.maximum:
         raise ConfigError(f"{name} is {value!r}; it is a whole number from {option.minimum} to {option.maximum}")

@@ -24,7 +24,7 @@ class NativeEngine:
             devices=["cpu", "cuda"],
             dtypes=[dtype for dtype in DTYPES if dtype != "auto"],
             roles=[Role.UNIFIED],
-            features=["prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed"],
+            features=["prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed", "tools", "reasoning"],
         )
 
     def options_schema(self) -> dict[str, Any]:

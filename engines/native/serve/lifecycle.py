@@ -116,7 +116,13 @@ class Instance:
         listener = self._bind()
         files = await asyncio.to_thread(open_model, self.spec.format, self.local.paths)
         try:
-            model = await asyncio.to_thread(load, self.spec.served_name, files)
+            model = await asyncio.to_thread(
+                load,
+                self.spec.served_name,
+                files,
+                tool_parser=options.tool_parser,
+                reasoning_parser=options.reasoning_parser,
+            )
         except ValueError as error:
             raise StartError("bad_template", str(error)) from error
         return options, model, listener

@@ -20,6 +20,8 @@ class ServeOptions:
     drain_s: int
     stall_s: int
     max_body_bytes: int
+    tool_parser: str
+    reasoning_parser: str
 
     @property
     def timeouts(self) -> Timeouts:

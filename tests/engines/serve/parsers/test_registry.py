@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from engines.native.config import SERVE_OPTIONS, ConfigError, options_schema
+from engines.native.serve.options import read_options
 from engines.native.serve.parsers.mistral import MistralCalls
 from engines.native.serve.parsers.reasoning import ReasoningTags
 from engines.native.serve.parsers.registry import REASONING_TAGS, TOOL_PARSERS, reasoning_tags, tags_of, tool_parser
@@ -49,6 +51,14 @@ def test_the_option_wins() -> None:
         assert tool_parser(name, PLAIN, {}.get) == name
     assert reasoning_tags("none", QWEN3, {}.get) is None
     assert reasoning_tags("seed", QWEN3, {}.get) == REASONING_TAGS["seed"]
+
+
+def test_the_options_choices_are_the_parsers_that_there_are() -> None:
+    assert set(SERVE_OPTIONS["tool_parser"].choices) == {"auto", "none", *TOOL_PARSERS}
+    assert set(SERVE_OPTIONS["reasoning_parser"].choices) == {"auto", "none", *REASONING_TAGS}
+    assert options_schema()["properties"]["tool_parser"]["enum"][:2] == ["auto", "none"]
+    with pytest.raises(ConfigError, match="tool_parser is 'xml'; it can be auto, none, hermes"):
+        read_options({"tool_parser": "xml"})
 
 
 def test_reasoning_by_template_or_by_both_tokens() -> None:
