@@ -90,6 +90,7 @@ class ModelShape(msgspec.Struct, frozen=True):
     parameters: int
     tied_embeddings: bool = False
     sliding_window: int = 0  # tokens; 0 = none
+    kv_values: int = 0  # in the KV cache, of a token, in all layers; 0 = 2 × layers × kv_heads × head_dim
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):

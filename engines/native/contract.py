@@ -10,7 +10,7 @@ from typing import Any
 from engines.api import Capabilities, Fit, LaunchSpec, ModelShape, Role, size_text
 from engines.native import memory
 from engines.native.config import DTYPES, ConfigError, options_schema
-from engines.native.models.config import ARCHITECTURES
+from engines.native.models.config import ARCHITECTURES, MIXTURES
 
 
 class NativeEngine:
@@ -96,7 +96,7 @@ def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, av
 def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> list[str]:
     """Single changes that would make it fit, with numbers; each one is tried before it is named."""
     found = []
-    smaller = {"cpu": "int8", "cuda": "bfloat16"}[demand.device]
+    smaller = "bfloat16" if demand.device == "cuda" or shape.architecture in MIXTURES else "int8"
     if demand.dtype != smaller and _fits(shape, replace(demand, dtype=smaller), available):
         saved = memory.weight_bytes(shape, demand.dtype) - memory.weight_bytes(shape, smaller)
         found.append(f"Set dtype to {smaller}: the weights take {size_text(saved)} less.")

@@ -57,7 +57,7 @@ def _shape(config: DecoderConfig) -> dict[str, Any]:
         "architecture": config.architecture,
         "layers": config.layers,
         "hidden": config.hidden,
-        "ffn": config.ffn,
+        "ffn": config.widest_ffn,
         "heads": config.heads,
         "kv_heads": config.kv_heads,
         "head_dim": config.head_dim,
@@ -66,6 +66,7 @@ def _shape(config: DecoderConfig) -> dict[str, Any]:
         "parameters": config.parameters(),
         "tied_embeddings": config.tied,
         "sliding_window": config.sliding_window,
+        "kv_values": config.kv_values,
     }
 
 

@@ -1,7 +1,8 @@
 """Where an instance's memory goes: pure arithmetic, the same for the estimate in the console and for the runner.
 
-weights      parameters × bytes of the dtype (int8 keeps the embedding table in float16)
-kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks
+weights      parameters × bytes of the dtype, all experts of a mixture (int8 keeps the embedding table in float16)
+kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks; of latent attention what
+             it holds of a token. A sliding window saves nothing: a request keeps all its blocks
 activations  the widest moment of one step, and the logits of every request
 overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer and row tables
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engines.native.config import ConfigError
+from engines.native.models.config import MIXTURES
 
 if TYPE_CHECKING:
     from engines.native.models.config import DecoderConfig
@@ -37,6 +39,8 @@ class Dimensions(Protocol):
     """What memory follows from: ModelShape, or DecoderConfig through `dimensions`."""
 
     @property
+    def architecture(self) -> str: ...
+    @property
     def layers(self) -> int: ...
     @property
     def hidden(self) -> int: ...
@@ -56,12 +60,15 @@ class Dimensions(Protocol):
     def parameters(self) -> int: ...
     @property
     def tied_embeddings(self) -> bool: ...
+    @property
+    def kv_values(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Dimensions of a model whose files are open."""
+    """Dimensions of a model whose files are open. kv_values: in the KV cache, of a token, in all layers."""
 
+    architecture: str
     layers: int
     hidden: int
     ffn: int
@@ -72,13 +79,15 @@ class Shape:
     context_length: int
     parameters: int
     tied_embeddings: bool
+    kv_values: int
 
 
 def dimensions(config: DecoderConfig) -> Shape:
     return Shape(
+        config.architecture,
         config.layers,
         config.hidden,
-        config.ffn,
+        config.widest_ffn,
         config.heads,
         config.kv_heads,
         config.head_dim,
@@ -86,6 +95,7 @@ def dimensions(config: DecoderConfig) -> Shape:
         config.context_length,
         config.parameters(),
         config.tied,
+        config.kv_values,
     )
 
 
@@ -130,9 +140,14 @@ def demand_of(
     kv_cache_bytes: int,
 ) -> Demand:
     """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
-    effective = effective_dtype(dtype, device)
+    effective = effective_dtype(dtype, device, shape.architecture)
     if effective == "int8" and device != "cpu":
         raise ConfigError("dtype is 'int8', which the native engine has on a CPU only; use 'bfloat16' on a GPU")
+    if effective == "int8" and shape.architecture in MIXTURES:
+        raise ConfigError(
+            f"dtype is 'int8', which the native engine has for dense models only; {shape.architecture} can be had in "
+            "'float32'"
+        )
     length = max_model_len or shape.context_length
     if length > shape.context_length:
         raise ConfigError(
@@ -148,15 +163,17 @@ def demand_of(
     return Demand(device, effective, length, seqs, batched, block_size, kv_cache_bytes)
 
 
-def effective_dtype(dtype: str, device: str) -> str:
-    """ "auto" is int8 on a CPU, for speed, and bfloat16 on a GPU."""
+def effective_dtype(dtype: str, device: str, architecture: str = "") -> str:
+    """ "auto" is bfloat16 on a GPU; on a CPU int8, for speed, where the architecture can be had in it."""
     if dtype != "auto":
         return dtype
-    return "bfloat16" if device == "cuda" else "int8"
+    if device == "cuda":
+        return "bfloat16"
+    return "float32" if architecture in MIXTURES else "int8"
 
 
 def kv_bytes_per_token(shape: Dimensions, dtype: str) -> int:
-    return 2 * shape.layers * shape.kv_heads * shape.head_dim * KV_BYTES[dtype]
+    return (shape.kv_values or 2 * shape.layers * shape.kv_heads * shape.head_dim) * KV_BYTES[dtype]
 
 
 def weight_bytes(shape: Dimensions, dtype: str) -> int:

@@ -126,7 +126,8 @@ class ModelRunner:
         source, target = (self.rows.send(np.array(ids, np.int64)) for ids in zip(*pairs, strict=True))
         for k_cache, v_cache in self.model.kv:
             k_cache[target] = k_cache[source]
-            v_cache[target] = v_cache[source]
+            if v_cache is not k_cache:
+                v_cache[target] = v_cache[source]
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was asked."""
@@ -231,6 +232,7 @@ def runner_for(
         shape.head_dim,
         activation_dtype(sizes.dtype),
         device,
+        shared=shape.latent is not None,
     )
     model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
     log.info(

@@ -85,11 +85,19 @@ class StepInputs:
 
 
 def kv_pool(
-    layers: int, blocks: int, kv_heads: int, block_size: int, head_dim: int, dtype: torch.dtype, device: torch.device
+    layers: int,
+    blocks: int,
+    kv_heads: int,
+    block_size: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    shared: bool = False,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Per layer, K and V [blocks, kv heads, block size, head size], zeroed.
 
     On a CPU they are head-major in memory: a head's tokens follow each other over blocks that follow each other.
+    shared: K and V are one tensor, as latent attention has them.
     """
 
     def pool() -> torch.Tensor:
@@ -97,4 +105,5 @@ def kv_pool(
             return torch.zeros(kv_heads, blocks, block_size, head_dim, dtype=dtype).transpose(0, 1)
         return torch.zeros(blocks, kv_heads, block_size, head_dim, dtype=dtype, device=device)
 
-    return [(pool(), pool()) for _ in range(layers)]
+    keys = [pool() for _ in range(layers)]
+    return [(k, k if shared else pool()) for k in keys]

@@ -200,8 +200,8 @@ def _folder(tmp_path: Path, model_type: str = "llama", **changes: object) -> dic
 @pytest.mark.parametrize(
     ("changes", "code", "named"),
     [
-        ({"model_type": "phi3"}, "unknown_architecture", "phi3"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "unknown_architecture", "yarn"),
+        ({"model_type": "phi"}, "unknown_architecture", "'phi'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "unknown_architecture", "dynamic"),
         ({"hidden_act": "gelu"}, "unknown_architecture", "hidden_act"),
         ({"vocab_size": None}, "unknown_architecture", "vocab_size"),
         ({"quantization_config": {"quant_method": "gptq"}}, "unknown_type", "gptq"),

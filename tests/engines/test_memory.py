@@ -77,6 +77,29 @@ def test_refusals_name_the_field():
     assert (fit.fits, "int8" in fit.reason) == (False, True)
 
 
+MIXTRAL = ModelShape("mixtral", 32, 4096, 2 * 14336, 32, 8, 128, 32_000, 32_768, 46_702_792_704)
+DEEPSEEK_LITE = ModelShape(
+    "deepseek_v2", 27, 2048, 11264, 16, 1, 576, 102_400, 163_840, 15_706_484_224, kv_values=27 * 576
+)  # fmt: skip
+
+
+def test_a_mixture_holds_all_its_experts_in_floating_point():
+    fit = _fit(MIXTRAL, 400 * GIB, device="cpu", dtype="auto", max_model_len=4096)
+    assert fit.weights == 4 * MIXTRAL.parameters
+    assert _fit(MIXTRAL, 160 * GIB, device="cuda").weights == 2 * MIXTRAL.parameters
+    refused = _fit(MIXTRAL, 400 * GIB, device="cpu", dtype="int8")
+    assert (refused.fits, "mixtral" in refused.reason) == (False, True), refused.reason
+
+
+def test_a_latent_cache_holds_one_vector_of_a_token():
+    assert memory.kv_bytes_per_token(DEEPSEEK_LITE, "bfloat16") == 27 * 576 * 2
+
+
+def test_a_sliding_window_saves_no_memory():
+    window = ModelShape(*[getattr(LLAMA8B, name) for name in LLAMA8B.__struct_fields__[:10]], sliding_window=4096)
+    assert _fit(window, 80 * GIB, device="cuda") == _fit(LLAMA8B, 80 * GIB, device="cuda")
+
+
 _MEASURE = """
 import sys
 from engines.native.config import EngineConfig

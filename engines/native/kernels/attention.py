@@ -52,7 +52,7 @@ def _fold(top, total, acc, s, v, scale, MASKED: tl.constexpr):
 def _keys(
     q, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, end, scale,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
+    WINDOW: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
     """Attend to the keys [first, end) of one row. Unmasked: whole tiles that every query sees."""
     d = tl.arange(0, BLOCK_D)
@@ -81,6 +81,8 @@ def _keys(
             k = k.to(tl.float32)
             v = v.to(tl.float32)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if INNER > 0:  # tanh, by way of the logistic function; `scale` is the cap's
+            s = 2.0 * tl.sigmoid(s * INNER) - 1.0
         if MASKED:
             seen = (k_pos[None, :] <= q_pos[:, None]) & inside[None, :]
             if WINDOW > 0:
@@ -138,8 +140,10 @@ def paged_attention_kernel(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
+    INNER: tl.constexpr,
 ):  # fmt: skip
-    """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e).
+    """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
+    tanh(s × INNER / 2) before it is scaled.
 
     MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits.
     """
@@ -190,11 +194,11 @@ def paged_attention_kernel(
         whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
         top, total, acc = _keys(
             query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, whole, scale,
-            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP,
+            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER,
         )  # fmt: skip
     top, total, acc = _keys(
         query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, whole, end, scale,
-        HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP,
+        HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER,
     )  # fmt: skip
 
     if n_splits == 1:
@@ -220,13 +224,13 @@ def paged_attention_kernel(
 def paged_attention(
     q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, out: torch.Tensor, cu_query: torch.Tensor,
     seq_lens: torch.Tensor, block_tables: torch.Tensor, *, scale: float, window: int, launch: Launch,
-    workspace: Workspace,
+    workspace: Workspace, softcap: float = 0.0,
 ) -> None:  # fmt: skip
     """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d].
 
     q and out are contiguous; the pools have equal strides, and contiguous pages [s, d].
     cu_query int32 [n + 1], seq_lens int32 [n], block_tables int32 [n, width] with unit stride in a row. Tokens past
-    cu_query[n] are left as they are.
+    cu_query[n] are left as they are. softcap > 0: scaled scores become softcap × tanh(score / softcap).
     """
     kv_heads, page, head_dim = k_cache.shape[1:]
     group = q.shape[1] // kv_heads
@@ -237,9 +241,10 @@ def paged_attention(
         q, k_cache, v_cache, out, cu_query, seq_lens, block_tables,
         workspace.partial, workspace.stats, workspace.arrived,
         seq_lens.numel(), block_tables.stride(0), k_cache.stride(0), k_cache.stride(1),
-        scale * LOG2_E, launch.split_tokens, launch.splits,
+        (softcap or scale) * LOG2_E, launch.split_tokens, launch.splits,
         GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=k_cache.numel() >= 2**31, INTERP=INTERPRETED,
+        INNER=2 * scale / softcap if softcap else 0.0,
         num_warps=launch.tile.warps, num_stages=launch.tile.stages,
     )  # fmt: skip

@@ -29,3 +29,25 @@ class ColumnEmbedding:
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
         return self.weight.index_select(1, ids).t().contiguous()
+
+
+class ScaledEmbedding:
+    """What `embedding` gives, times `scale`, which is rounded to the activations' `dtype` first, as Gemma does."""
+
+    def __init__(self, embedding: Embedding, scale: float, dtype: torch.dtype) -> None:
+        self.embedding, self.scale = embedding, float(torch.tensor(scale, dtype=dtype))
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(ids).mul_(self.scale)
+
+
+class CenteredEmbedding:
+    """What `embedding` gives, less each token's mean: where all that is added to it has mean 0 as well, LayerNorm is
+    RMSNorm."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        self.embedding = embedding
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        return (x - x.float().mean(-1, keepdim=True)).to(x.dtype)

@@ -90,6 +90,16 @@ class DynamicInt8Linear:
         return y if self._bias is None else y.add_(self._bias)
 
 
+class CappedLinear:
+    """What `linear` gives, kept within ±cap: cap × tanh(y / cap)."""
+
+    def __init__(self, linear: Linear, cap: float) -> None:
+        self._linear, self._cap = linear, cap
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._linear(x).div_(self._cap).tanh_().mul_(self._cap)
+
+
 def method_for(dtype: str, device_type: str) -> Method:
     """How linear layers keep their weights, for an engine of `dtype` on "cpu" or "cuda"."""
     if dtype == "int8":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 from engines.native.loader.errors import BadModel
 from engines.native.loader.gguf import GgufFile
 from engines.native.models.config import DecoderConfig, Rope
 
-_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # Mistral's files say llama
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")  # Mistral's files say llama
 
 
 def decoder_config(file: GgufFile) -> DecoderConfig:
@@ -25,7 +27,7 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
     if keys.number("expert_count", 0):
         raise BadModel("unknown_architecture", f"{architecture}.expert_count: mixture of experts is not served yet")
     layers = keys.number("block_count")
-    return DecoderConfig(
+    config = DecoderConfig(
         architecture=architecture,
         layers=layers,
         hidden=hidden,
@@ -36,13 +38,38 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
         vocab=_vocab(file),
         context_length=keys.number("context_length"),
         norm_eps=float(keys.value("attention.layer_norm_rms_epsilon", 1e-5)),
-        rope=_rope(keys),
+        rope=replace(_rope(keys), interleaved=architecture == "llama"),
         tied="output.weight" not in file.tensors,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
         o_bias="blk.0.attn_output.bias" in file.tensors,
         mlp_bias="blk.0.ffn_up.bias" in file.tensors,
-        qk_norm=architecture == "qwen3",
+        qk_norm=architecture in ("qwen3", "gemma3"),
         windows=(keys.number("attention.sliding_window", 0),) * layers,
+    )
+    return _gemma3(keys, config) if architecture == "gemma3" else config
+
+
+_GEMMA3_27B = 62
+"""Layers of the one Gemma 3 whose queries are scaled by hidden size / heads."""
+_GEMMA3_LOCAL_BASE = 10_000.0
+
+
+def _gemma3(keys: _Keys, config: DecoderConfig) -> DecoderConfig:
+    """What the file leaves to the reader, as llama.cpp has it: every sixth layer sees everything, the others turn by a
+    base of their own. Norms in the file have their 1 already."""
+    every = keys.number("attention.sliding_window_pattern", 6)
+    whole = [(layer + 1) % every == 0 for layer in range(config.layers)]
+    local = Rope(_GEMMA3_LOCAL_BASE)
+    scaled = config.hidden // config.heads if config.layers == _GEMMA3_27B else config.head_dim
+    return replace(
+        config,
+        form="sandwich",
+        activation="gelu_tanh",
+        windows=tuple(0 if all_seen else config.windows[0] for all_seen in whole),
+        ropes=tuple(config.rope if all_seen else local for all_seen in whole),
+        embedding_scale=math.sqrt(config.hidden),
+        attention_scale=scaled**-0.5,
+        logit_softcap=float(keys.value("final_logit_softcapping", 0.0)),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from engines.native.loader import gguf_config, hf_config
 from engines.native.loader.errors import BadModel
 from engines.native.loader.gguf import GgufFile, read_gguf
-from engines.native.loader.names import IGNORED_SUFFIXES, expected_shapes, file_name
+from engines.native.loader.names import IGNORED_SUFFIXES, expected_shapes, layout_of
 from engines.native.loader.safetensors import read_safetensors
 from engines.native.loader.tensors import TensorInfo
 from engines.native.models.config import DecoderConfig
@@ -88,12 +88,13 @@ def _all_shards(paths: dict[str, Path], shards: dict[str, Path]) -> None:
             raise BadModel("missing_file", f"model.safetensors.index.json names {name}, which is not there")
 
 
-def _checked(config: DecoderConfig, found: dict[str, TensorInfo], layout: str) -> dict[str, TensorInfo]:
+def _checked(config: DecoderConfig, found: dict[str, TensorInfo], format: str) -> dict[str, TensorInfo]:
     """Each tensor that the decoder needs, and none that it would leave out: a bias without a place means another
     architecture than the one declared."""
     tensors = {}
-    for name, shape in expected_shapes(config).items():
-        in_file = file_name(name, layout)
+    layout = layout_of(format, config.architecture)
+    for name, shape in expected_shapes(config, layout.fused).items():
+        in_file = layout.name(name)
         info = found.get(in_file)
         if info is None:
             raise BadModel("missing_tensor", f"the tensor {in_file} is missing ({len(found)} others are there)")
@@ -104,9 +105,11 @@ def _checked(config: DecoderConfig, found: dict[str, TensorInfo], layout: str) -
             )
         tensors[name] = info
     used = {info.name for info in tensors.values()}
-    ignored = {file_name("head.weight", layout)} if config.tied else set()
+    ignored = {layout.name("head.weight")} if config.tied else set()
     for name in found:
-        if name not in used and name not in ignored and not name.endswith(IGNORED_SUFFIXES):
+        if name in used or name in ignored or layout.unused(name, config.layers):
+            continue
+        if not name.endswith(IGNORED_SUFFIXES):
             raise BadModel(
                 "unknown_architecture", f"tensor {name} has no place in a {config.architecture} decoder of this form"
             )

@@ -29,11 +29,7 @@ class Weights:
 
     def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """A copy of tensor `name` in `dtype`, on the CPU."""
-        info = self._files.tensors[name]
-        tensor = self._unpacked(info).to(dtype, copy=True)
-        if self._files.interleaved_rope and name.startswith("layers.") and name.split(".")[2] in ("q", "k"):
-            return _halves(tensor, self._files.config.head_dim)
-        return tensor
+        return self._unpacked(self._files.tensors[name]).to(dtype, copy=True)
 
     def _unpacked(self, info: TensorInfo) -> torch.Tensor:
         data = self._mapped.bytes_of(info)
@@ -48,10 +44,3 @@ def _return_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except AttributeError:  # another C library, which has no such call
         return
-
-
-def _halves(tensor: torch.Tensor, head_dim: int) -> torch.Tensor:
-    """Rows of each head from (0, d/2, 1, d/2 + 1, …) to (0 … d/2 − 1, d/2 … d − 1): undoes llama.cpp's pairing."""
-    heads = tensor.shape[0] // head_dim
-    paired = tensor.view(heads, head_dim // 2, 2, *tensor.shape[1:])
-    return paired.transpose(1, 2).reshape(tensor.shape)

@@ -1,4 +1,10 @@
-"""A decoder's weights from a model's files: read, merged, put into the engine's dtype, moved to its device."""
+"""A decoder's weights from a model's files: read, merged, put into the engine's dtype, moved to its device.
+
+What an architecture does to its activations is done to its weights here wherever that comes to the same, so that a step
+pays nothing for it: norms that add one, multipliers of residuals (into o and down) and of logits (into the last norm),
+the order of rotated pairs (of the rows of q and k), and LayerNorm: it is RMSNorm once all that is added to the residual
+stream has mean 0, so the mean is taken out of the embedding and of the columns of o and down.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +12,30 @@ from collections.abc import Callable
 
 import torch
 
-from engines.native.layers.embedding import ColumnEmbedding, Embedding, TableEmbedding
-from engines.native.layers.linear import Linear, TransposedLinear, method_for
-from engines.native.layers.rope import cos_sin_table
+from engines.native.config import ConfigError
+from engines.native.layers.embedding import (
+    CenteredEmbedding,
+    ColumnEmbedding,
+    Embedding,
+    ScaledEmbedding,
+    TableEmbedding,
+)
+from engines.native.layers.linear import CappedLinear, Linear, TransposedLinear, method_for
+from engines.native.layers.rope import cos_sin_table, reordered, row_order
+from engines.native.layers.router import router_for
 from engines.native.loader.model_files import ModelFiles
+from engines.native.loader.names import FUSED
 from engines.native.loader.weights import Weights
+from engines.native.models.blocks import LatentWeights, LayerWeights, MoeWeights
 from engines.native.models.calibration import calibration_ids
-from engines.native.models.decoder import DecoderWeights, LayerWeights
+from engines.native.models.config import DecoderConfig, Rope
+from engines.native.models.decoder import DecoderWeights
 from engines.native.models.smooth import RawLayer, Smoother
 
 Progress = Callable[[float], None]
 """Called with the share of the weights that is loaded, 0…1."""
+WIDEST_GPU_HEAD = 256
+"""Head size that the attention kernels take."""
 
 _TORCH = {
     "float32": torch.float32,
@@ -31,38 +50,63 @@ def activation_dtype(dtype: str) -> torch.dtype:
     return _TORCH[dtype]
 
 
+def check_device(config: DecoderConfig, device: torch.device) -> None:
+    """Raises ConfigError for a shape that no kernel of the device computes."""
+    if device.type == "cuda" and config.head_dim > WIDEST_GPU_HEAD:
+        what = "latent attention reads" if config.latent else "a head has"
+        raise ConfigError(
+            f"device is 'cuda', but {what} {config.head_dim} values of a token and the attention kernels take "
+            f"{WIDEST_GPU_HEAD}: a {config.architecture} model of this shape runs with device 'cpu' only"
+        )
+
+
 def load_weights(
-    files: ModelFiles, dtype: str, device: torch.device, positions: int, progress: Progress
+    files: ModelFiles, dtype: str, device: torch.device, positions: int, progress: Progress, strict: bool = False
 ) -> DecoderWeights:
-    """positions: length of the rotary table, tokens."""
+    """positions: length of the rotary table, tokens. strict: no product whose sums change with the rows beside it.
+    Raises ConfigError for a shape that the device cannot serve."""
+    check_device(files.config, device)
     with Weights(files) as weights, torch.inference_mode():
-        return _Loader(files, weights, dtype, device, positions).load(progress)
+        return _Loader(files, weights, dtype, device, positions, strict).load(progress)
 
 
 class _Loader:
     """Reads layer by layer, so that no more than one is in memory in both its forms."""
 
-    def __init__(self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device, positions: int) -> None:
+    def __init__(
+        self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device, positions: int, strict: bool
+    ) -> None:
         self._files, self._weights, self._device = files, weights, device
+        self._row_head = device.type == "cpu" and not strict  # one row times [in, out] is fast, and sums differently
         self._config = files.config
         self._dtype = activation_dtype(dtype)
         self._method = method_for(dtype, device.type)
         self._int8 = dtype == "int8"
-        rope = self._config.rope
-        factors = weights.read("rope_factors.weight", torch.float32) if rope.kind == "factors" else None
-        self._cos_sin = cos_sin_table(rope, self._config.head_dim, positions, factors).to(device)
+        self._centered = self._config.norm == "layer"
+        # 1 + weight has more digits than bfloat16: Gemma computes its norms in float32.
+        wide = self._config.norm_offset or self._config.form == "sandwich"
+        self._norm_dtype = torch.float32 if wide else self._dtype
+        self._cos_sin = self._tables(positions)
 
     def load(self, progress: Progress) -> DecoderWeights:
+        config = self._config
         table = self._tensor("embed.weight")
-        smoother = Smoother(self._config, table, self._cos_sin, calibration_ids(self._files)) if self._int8 else None
+        smoother = None
+        if self._int8:
+            embed = self._adjusted(TableEmbedding(table, self._dtype))
+            smoother = Smoother(config, embed, self._cos_sin, calibration_ids(self._files))
         layers = []
-        for index in range(self._config.layers):
-            raw = self._raw(f"layers.{index}")
-            if smoother is not None:
-                smoother.layer(raw)
-            layers.append(self._layer(raw))
-            progress((index + 1) / (self._config.layers + 1))
-        norm = self._tensor("norm.weight")
+        for index in range(config.layers):
+            prefix = f"layers.{index}"
+            if config.latent is not None or config.sparse(index):
+                layers.append(self._mixed(prefix, index))
+            else:
+                raw = self._raw(prefix, index)
+                if smoother is not None:
+                    smoother.layer(raw)
+                layers.append(self._layer(raw))
+            progress((index + 1) / (config.layers + 1))
+        norm = self._norm("norm").mul_(config.logit_scale)
         embed, head = self._ends(table, norm, smoother)
         return DecoderWeights(embed, layers, norm, head, self._cos_sin)
 
@@ -70,15 +114,42 @@ class _Loader:
         """Embedding and head; one tensor where they are tied and the head keeps it whole."""
         tied = self._config.tied
         if smoother is not None:
-            embed = TableEmbedding(table.half(), self._dtype)  # before the head's factors go into a tied table
-            weight = table if tied else self._tensor("head.weight")
+            embed: Embedding = TableEmbedding(table.half(), self._dtype)  # before the head's factors go into the table
+            weight = table if tied else self._head()
             smoother.head(norm, weight)
-            return embed, self._method(weight, None)
-        if tied and self._device.type == "cpu":
+            return self._adjusted(embed), self._capped(self._method(weight, None))
+        if tied and self._row_head:
             transposed = TransposedLinear(table, None)
-            return ColumnEmbedding(transposed.weight), transposed
-        head = self._method(table if tied else self._tensor("head.weight"), None)
-        return TableEmbedding(table, self._dtype), head
+            return self._adjusted(ColumnEmbedding(transposed.weight)), self._capped(transposed)
+        head = self._method(table if tied else self._head(), None)
+        return self._adjusted(TableEmbedding(table, self._dtype)), self._capped(head)
+
+    def _head(self) -> torch.Tensor:
+        weight = self._tensor("head.weight")
+        return torch.nn.functional.normalize(weight) if self._config.normed_head else weight
+
+    def _adjusted(self, embed: Embedding) -> Embedding:
+        if self._config.embedding_scale != 1:
+            embed = ScaledEmbedding(embed, self._config.embedding_scale, self._dtype)
+        return CenteredEmbedding(embed) if self._centered else embed
+
+    def _capped(self, head: Linear) -> Linear:
+        cap = self._config.logit_softcap
+        return CappedLinear(head, cap) if cap else head
+
+    def _tables(self, positions: int) -> list[torch.Tensor]:
+        """One for each kind of rotation, and for each layer the one that is its own."""
+        config = self._config
+        factors = self._weights.read("rope_factors.weight", torch.float32) if config.rope.kind == "factors" else None
+        size = config.latent.rope_dim if config.latent else config.head_dim
+        made: dict[Rope | None, torch.Tensor] = {}
+        for layer in range(config.layers):
+            rope = config.rope_of(layer)
+            if rope not in made:
+                made[rope] = cos_sin_table(rope, size, positions, factors).to(self._device)
+        return [made[config.rope_of(layer)] for layer in range(config.layers)]
+
+    # Tensors
 
     def _tensor(self, name: str) -> torch.Tensor:
         return self._weights.read(name, self._dtype).to(self._device)
@@ -86,31 +157,66 @@ class _Loader:
     def _optional(self, name: str) -> torch.Tensor | None:
         return self._tensor(name) if name in self._files.tensors else None
 
-    def _merged(self, prefix: str, *parts: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight and bias of one product for `parts`: their rows follow each other in its output."""
-        weight = torch.cat([self._tensor(f"{prefix}.{part}.weight") for part in parts])
-        biases = [self._optional(f"{prefix}.{part}.bias") for part in parts]
+    def _norm(self, name: str) -> torch.Tensor:
+        weight = self._weights.read(f"{name}.weight", self._norm_dtype).to(self._device)
+        return weight.add_(self._config.norm_offset)
+
+    def _optional_norm(self, name: str) -> torch.Tensor | None:
+        return self._norm(name) if f"{name}.weight" in self._files.tensors else None
+
+    def _merged(self, prefix: str, whole: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight and bias of one product for the parts of `whole`: their rows follow each other in its output."""
+        if f"{prefix}.{whole}.weight" in self._files.tensors:
+            return self._tensor(f"{prefix}.{whole}.weight"), self._optional(f"{prefix}.{whole}.bias")
+        parts = [f"{prefix}.{part}" for part in FUSED[whole]]
+        weight = torch.cat([self._tensor(f"{part}.weight") for part in parts])
+        biases = [self._optional(f"{part}.bias") for part in parts]
         present = [bias for bias in biases if bias is not None]
         return weight, torch.cat(present) if present else None
 
-    def _raw(self, prefix: str) -> RawLayer:
-        qkv, qkv_bias = self._merged(prefix, "q", "k", "v")
-        o, o_bias = self._merged(prefix, "o")
-        gate_up, gate_up_bias = self._merged(prefix, "gate", "up")
-        down, down_bias = self._merged(prefix, "down")
+    def _added(self, name: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight and bias of a product whose output goes into the residual stream."""
+        weight, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
+        for tensor in (weight, bias):
+            if tensor is not None and self._config.residual_scale != 1:
+                tensor.mul_(self._config.residual_scale)
+            if tensor is not None and self._centered:
+                tensor.sub_(tensor.float().mean(0, keepdim=True).to(tensor.dtype))
+        return weight, bias
+
+    # Layers
+
+    def _qkv(self, prefix: str, order: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        weight, bias = self._merged(prefix, "qkv")
+        turned = self._config.q_size + self._config.kv_size
+        if order is not None:
+            for tensor in (weight, bias):
+                if tensor is not None:
+                    tensor[:turned] = reordered(tensor[:turned], order)
+        return weight, bias
+
+    def _raw(self, prefix: str, index: int) -> RawLayer:
+        order = row_order(self._config.rope_of(index), self._config.head_dim)
+        qkv, qkv_bias = self._qkv(prefix, order)
+        o, o_bias = self._added(f"{prefix}.o")
+        gate_up, gate_up_bias = self._merged(prefix, "gate_up")
+        down, down_bias = self._added(f"{prefix}.down")
+        q_norm, k_norm = self._optional_norm(f"{prefix}.q_norm"), self._optional_norm(f"{prefix}.k_norm")
         return RawLayer(
-            input_norm=self._tensor(f"{prefix}.input_norm.weight"),
+            input_norm=self._norm(f"{prefix}.input_norm"),
             qkv=qkv,
             qkv_bias=qkv_bias,
-            q_norm=self._optional(f"{prefix}.q_norm.weight"),
-            k_norm=self._optional(f"{prefix}.k_norm.weight"),
+            q_norm=None if q_norm is None else reordered(q_norm, order),
+            k_norm=None if k_norm is None else reordered(k_norm, order),
             o=o,
             o_bias=o_bias,
-            post_norm=self._tensor(f"{prefix}.post_norm.weight"),
+            post_norm=self._optional_norm(f"{prefix}.post_norm"),
             gate_up=gate_up,
             gate_up_bias=gate_up_bias,
             down=down,
             down_bias=down_bias,
+            after_attention=self._optional_norm(f"{prefix}.after_attention"),
+            after_mlp=self._optional_norm(f"{prefix}.after_mlp"),
         )
 
     def _layer(self, raw: RawLayer) -> LayerWeights:
@@ -123,4 +229,82 @@ class _Loader:
             post_norm=raw.post_norm,
             gate_up=self._method(raw.gate_up, raw.gate_up_bias),
             down=self._method(raw.down, raw.down_bias),
+            after_attention=raw.after_attention,
+            after_mlp=raw.after_mlp,
         )
+
+    def _mixed(self, prefix: str, index: int) -> LayerWeights:
+        """A layer of experts, or with latent attention: in floating point only."""
+        config = self._config
+        layer = LayerWeights(
+            input_norm=self._norm(f"{prefix}.input_norm"),
+            qkv=None,
+            q_norm=None,
+            k_norm=None,
+            o=self._method(*self._added(f"{prefix}.o")),
+            post_norm=self._norm(f"{prefix}.post_norm"),
+            gate_up=None,
+            down=None,
+        )
+        if config.latent is not None:
+            layer.latent = self._latent(prefix)
+        else:
+            order = row_order(config.rope_of(index), config.head_dim)
+            layer.qkv = self._method(*self._qkv(prefix, order))
+            layer.q_norm = self._optional_norm(f"{prefix}.q_norm")
+            layer.k_norm = self._optional_norm(f"{prefix}.k_norm")
+        if config.sparse(index):
+            layer.moe = self._moe(prefix)
+        else:
+            layer.gate_up = self._method(*self._merged(prefix, "gate_up"))
+            layer.down = self._method(*self._added(f"{prefix}.down"))
+        return layer
+
+    def _moe(self, prefix: str) -> MoeWeights:
+        moe = self._config.moe
+        assert moe is not None
+        hidden, ffn = self._config.hidden, moe.ffn
+        gate_up = torch.empty(moe.experts, 2 * ffn, hidden, dtype=self._dtype, device=self._device)
+        down = torch.empty(moe.experts, hidden, ffn, dtype=self._dtype, device=self._device)
+        for expert in range(moe.experts):
+            name = f"{prefix}.experts.{expert}"
+            gate_up[expert, :ffn] = self._tensor(f"{name}.gate.weight")
+            gate_up[expert, ffn:] = self._tensor(f"{name}.up.weight")
+            down[expert] = self._tensor(f"{name}.down.weight")
+        correction = f"{prefix}.router.bias"
+        bias = self._weights.read(correction, torch.float32).to(self._device) if moe.correction else None
+        made = MoeWeights(router_for(moe, self._tensor(f"{prefix}.router.weight"), bias), gate_up, down)
+        if moe.shared_ffn:
+            made.shared_gate_up = self._method(*self._merged(f"{prefix}.shared", "gate_up"))
+            made.shared_down = self._method(self._tensor(f"{prefix}.shared.down.weight"), None)
+        if moe.shared_gate:
+            made.shared_gate = self._method(self._tensor(f"{prefix}.shared_router.weight"), None)
+        return made
+
+    def _latent(self, prefix: str) -> LatentWeights:
+        config, latent = self._config, self._config.latent
+        assert latent is not None
+        order = row_order(config.rope, latent.rope_dim)
+        inner = "q_b" if latent.q_rank else "q"
+        q = self._tensor(f"{prefix}.{inner}.weight").view(config.heads, latent.nope_dim + latent.rope_dim, -1)
+        q[:, latent.nope_dim :] = reordered(q[:, latent.nope_dim :].flatten(0, 1), order).view(
+            config.heads, latent.rope_dim, -1
+        )
+        kv_a, kv_a_bias = self._tensor(f"{prefix}.kv_a.weight"), self._optional(f"{prefix}.kv_a.bias")
+        for tensor in (kv_a, kv_a_bias):
+            if tensor is not None:
+                tensor[latent.kv_rank :] = reordered(tensor[latent.kv_rank :], order)
+        halves = self._tensor(f"{prefix}.kv_b.weight").view(config.heads, latent.nope_dim + latent.value_dim, -1)
+        made = LatentWeights(
+            q_a=None,
+            q_norm=None,
+            q=self._method(q.flatten(0, 1), None),
+            kv_a=self._method(kv_a, kv_a_bias),
+            kv_norm=self._norm(f"{prefix}.kv_a_norm"),
+            key=halves[:, : latent.nope_dim].contiguous(),
+            value=halves[:, latent.nope_dim :].transpose(1, 2).contiguous(),
+        )
+        if latent.q_rank:
+            made.q_a = self._method(self._tensor(f"{prefix}.q_a.weight"), self._optional(f"{prefix}.q_a.bias"))
+            made.q_norm = self._norm(f"{prefix}.q_a_norm")
+        return made

@@ -2,7 +2,7 @@
 
 SmoothQuant (https://arxiv.org/abs/2211.10438), with every division folded into what makes the channel: the norm
 before q, k, v and before gate, up; the rows of v before o; the rows of up before down. Nothing is added to a pass.
-The ranges come from one pass over a few hundred tokens, layer by layer while the weights are loaded.
+The ranges come from one pass over a few hundred tokens, layer by layer while the weights are loaded. Dense layers only.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
+from engines.native.layers.embedding import Embedding
 from engines.native.layers.linear import DenseLinear
+from engines.native.models.blocks import LayerWeights, make_block
 from engines.native.models.config import DecoderConfig
-from engines.native.models.decoder import Decoder, DecoderWeights, LayerWeights
 from engines.native.ops.base import Batch
 from engines.native.ops.torch_ops import TorchOps
 
@@ -34,11 +34,13 @@ class RawLayer:
     k_norm: torch.Tensor | None
     o: torch.Tensor
     o_bias: torch.Tensor | None
-    post_norm: torch.Tensor
+    post_norm: torch.Tensor | None
     gate_up: torch.Tensor
     gate_up_bias: torch.Tensor | None
     down: torch.Tensor
     down_bias: torch.Tensor | None
+    after_attention: torch.Tensor | None = None
+    after_mlp: torch.Tensor | None = None
 
 
 class _Observed:
@@ -56,17 +58,15 @@ class _Observed:
 class Smoother:
     """Takes the layers in order; holds the calibration tokens' hidden state between them."""
 
-    def __init__(self, config: DecoderConfig, table: torch.Tensor, cos_sin: torch.Tensor, ids: torch.Tensor) -> None:
-        """table: [vocab, hidden]; cos_sin: as in DecoderWeights; ids: int64, tokens to run, cut to its length."""
-        self._config = config
-        ids = ids[: len(cos_sin)]
+    def __init__(self, config: DecoderConfig, embed: Embedding, cos_sin: list[torch.Tensor], ids: torch.Tensor) -> None:
+        """embed: in float32; cos_sin: as in DecoderWeights; ids: int64, tokens to run, cut to its length."""
+        self._config, self._cos_sin, self._ops = config, cos_sin, TorchOps()
+        ids = ids[: len(cos_sin[0])]
         tokens = len(ids)
         blocks = -(-tokens // BLOCK)
         pool = torch.zeros(config.kv_heads, blocks, BLOCK, config.head_dim).transpose(0, 1)
-        weights = DecoderWeights(lambda ids: F.embedding(ids, table), [], table[0], lambda x: x, cos_sin)
         # One pool serves all layers: each writes every place before it reads.
-        other = pool.clone(memory_format=torch.preserve_format)
-        self._decoder = Decoder(config, weights, TorchOps(), [(pool, other)] * config.layers)
+        self._pools = pool, pool.clone(memory_format=torch.preserve_format)
         positions = torch.arange(tokens)
         self._batch = Batch(
             token_ids=ids,
@@ -79,22 +79,29 @@ class Smoother:
             max_query=tokens,
             max_seq=tokens,
         )
-        self._hidden = table[ids].float()
+        self._hidden = embed(ids)
         self._index = 0
 
     def layer(self, raw: RawLayer) -> None:
         """Run the tokens through the next layer, then move its ranges into its weights."""
         qkv, o = _Observed(raw.qkv, raw.qkv_bias), _Observed(raw.o, raw.o_bias)
         gate_up, down = _Observed(raw.gate_up, raw.gate_up_bias), _Observed(raw.down, raw.down_bias)
-        layer = LayerWeights(raw.input_norm, qkv, raw.q_norm, raw.k_norm, o, raw.post_norm, gate_up, down)
-        ops, eps = self._decoder.ops, self._config.norm_eps
-        x = ops.rms_norm(self._hidden, raw.input_norm, eps)
-        x = o(self._decoder.attend(self._index, layer, x, self._batch))
-        x, residual = ops.add_rms_norm(x, self._hidden, raw.post_norm, eps)
-        self._hidden = residual + down(ops.silu_mul(gate_up(x)))
+        layer = LayerWeights(
+            raw.input_norm, qkv, raw.q_norm, raw.k_norm, o, raw.post_norm, gate_up, down,
+            raw.after_attention, raw.after_mlp,
+        )  # fmt: skip
+        following = torch.ones(self._config.hidden)  # what comes after the layer is not looked at
+        block = make_block(
+            self._config, self._index, layer, following, self._cos_sin[self._index], self._ops, self._pools
+        )
+        x = self._ops.rms_norm(self._hidden, raw.input_norm, self._config.norm_eps)
+        _, self._hidden = block.finish(block.attend(x, self._batch), x, self._hidden)
         self._index += 1
-        _fold_norm(raw.input_norm, raw.qkv, qkv.greatest)
-        _fold_norm(raw.post_norm, raw.gate_up, gate_up.greatest)
+        if raw.post_norm is None:  # one norm makes what both read
+            _fold_norm(raw.input_norm, [raw.qkv, raw.gate_up], torch.maximum(qkv.greatest, gate_up.greatest))
+        else:
+            _fold_norm(raw.input_norm, [raw.qkv], qkv.greatest)
+            _fold_norm(raw.post_norm, [raw.gate_up], gate_up.greatest)
         self._fold_value(raw, o.greatest)
         factors = _factors(down.greatest, raw.down.abs().amax(dim=0))
         _divide_rows(raw.gate_up, raw.gate_up_bias, factors)
@@ -102,8 +109,8 @@ class Smoother:
 
     def head(self, norm: torch.Tensor, head: torch.Tensor) -> None:
         """After the last layer: the final norm [hidden] and the head [vocab, hidden], both written over."""
-        x = self._decoder.ops.rms_norm(self._hidden, norm, self._config.norm_eps)
-        _fold_norm(norm, head, x.abs().amax(dim=0))
+        x = self._ops.rms_norm(self._hidden, norm, self._config.norm_eps)
+        _fold_norm(norm, [head], x.abs().amax(dim=0))
 
     def _fold_value(self, raw: RawLayer, greatest: torch.Tensor) -> None:
         """The query heads of a group read one value head: they share its factors."""
@@ -119,10 +126,12 @@ def _factors(activations: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return activations.clamp(min=1e-5) ** STRENGTH / weights.clamp(min=1e-5) ** (1 - STRENGTH)
 
 
-def _fold_norm(norm: torch.Tensor, weight: torch.Tensor, greatest: torch.Tensor) -> None:
-    factors = _factors(greatest, weight.abs().amax(dim=0))
+def _fold_norm(norm: torch.Tensor, weights: list[torch.Tensor], greatest: torch.Tensor) -> None:
+    """`weights`: all that read what `norm` makes."""
+    factors = _factors(greatest, torch.stack([weight.abs().amax(dim=0) for weight in weights]).amax(dim=0))
     norm.div_(factors)
-    weight.mul_(factors)
+    for weight in weights:
+        weight.mul_(factors)
 
 
 def _divide_rows(weight: torch.Tensor, bias: torch.Tensor | None, factors: torch.Tensor) -> None:

@@ -79,8 +79,39 @@ class Ops(Protocol):
         tokens. q [t, hq, d] → [t, hq, d]. `window` > 0 limits how far back a query sees, in tokens."""
         ...
 
+    def capped_attention(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        batch: Batch,
+        scale: float,
+        window: int,
+        softcap: float,
+    ) -> torch.Tensor:
+        """As `attention`, with each score s, scaled, replaced by softcap × tanh(s / softcap)."""
+        ...
+
+    def latent_rope_and_cache(
+        self, q: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor, batch: Batch, cache: torch.Tensor
+    ) -> torch.Tensor:
+        """Rotate the last r dimensions of each head of q [t, hq, d] and of key [t, d] (cos_sin [max position, r]),
+        write key at `batch.slots` of cache [B, 1, s, d], and return q."""
+        ...
+
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """[t, 2 f] → [t, f]: silu(first half) × second half."""
+        ...
+
+    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """[t, 2 f] → [t, f]: gelu(first half), by the tanh approximation, × second half."""
+        ...
+
+    def experts(
+        self, x: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+    ) -> torch.Tensor:
+        """x [t, h] through the experts `chosen`, int64 [t, k], each a gated MLP (silu) with weights gate_up
+        [experts, 2 f, h] and down [experts, h, f]: the sum of what they give times `shares` [t, k], [t, h]."""
         ...
 
     def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
@@ -88,5 +119,6 @@ class Ops(Protocol):
         ...
 
     def graphs(self, model: Decoder, rows: Rows, sampler: Sampler) -> DecodeGraphs | None:
-        """Whole decode steps as captured graphs, where the device has them. `sampler`: made by `sampler`."""
+        """Whole decode steps as captured graphs, where the device has them and the model's steps read nothing back.
+        `sampler`: made by `sampler`."""
         ...

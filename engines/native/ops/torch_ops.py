@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from engines.native.ops import capped
 from engines.native.ops.base import Batch
+from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
 from engines.native.sample.sampler import Sampler
 
@@ -35,6 +37,8 @@ class TorchOps:
             return both[..., :size]
         wide = x.float()
         scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        if weight.dtype != x.dtype:  # a weight that needs float32 is multiplied there
+            return (wide * scale * weight).to(x.dtype)
         return (wide * scale).to(x.dtype) * weight
 
     def add_rms_norm(
@@ -70,18 +74,49 @@ class TorchOps:
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
         keys, values = self._by_head(k_cache), self._by_head(v_cache)
-        views: DecodeGroup | list[RowView] | None = batch.shared.get(f"rows {window}")
-        if views is None:
-            views = decode_group(batch, k_cache, window) or row_views(batch, k_cache.shape[2], window)
-            batch.shared[f"rows {window}"] = views
+        views = _views(batch, k_cache, window)
         if isinstance(views, DecodeGroup):
             return _attend_together(q, keys[0], values[0], k_cache.shape[2], views, scale)
         rows = [_attend(q, keys, values, view, scale) for view in views]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
+    def capped_attention(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        batch: Batch,
+        scale: float,
+        window: int,
+        softcap: float,
+    ) -> torch.Tensor:
+        keys, values = self._by_head(k_cache), self._by_head(v_cache)
+        views = _views(batch, k_cache, window)
+        if isinstance(views, DecodeGroup):
+            return capped.attend_together(q, keys[0], values[0], k_cache.shape[2], views, scale, softcap)
+        return torch.cat([capped.attend(q, keys[0], values[0], view, scale, softcap) for view in views])
+
+    def latent_rope_and_cache(
+        self, q: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor, batch: Batch, cache: torch.Tensor
+    ) -> torch.Tensor:
+        size = cos_sin.shape[1]
+        both = torch.cat([q, key[:, None]], dim=1)
+        both[..., -size:] = _rotate(both[..., -size:], cos_sin, batch)
+        self._write(cache, batch.slots, both[:, -1:])
+        return both[:, :-1]
+
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
+
+    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh").mul_(up)
+
+    def experts(
+        self, x: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+    ) -> torch.Tensor:
+        return grouped_experts(x, shares, chosen, gate_up, down)
 
     def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
         return Sampler(rows, vocab, device)
@@ -115,12 +150,21 @@ class TorchOps:
             cache[slots // size, :, slots % size] = x
 
 
+def _views(batch: Batch, k_cache: torch.Tensor, window: int) -> DecodeGroup | list[RowView]:
+    views: DecodeGroup | list[RowView] | None = batch.shared.get(f"rows {window}")
+    if views is None:
+        views = decode_group(batch, k_cache, window) or row_views(batch, k_cache.shape[2], window)
+        batch.shared[f"rows {window}"] = views
+    return views
+
+
 def _rotate(x: torch.Tensor, cos_sin: torch.Tensor, batch: Batch) -> torch.Tensor:
     """x [t, heads, d] → the same, each pair (i, i + d/2) turned by its angle; computed in float32."""
-    angles = batch.shared.get("angles")
+    key = f"angles {id(cos_sin)}"  # the table lives as long as the model
+    angles = batch.shared.get(key)
     if angles is None:
         cos, sin = cos_sin[batch.positions].float().chunk(2, dim=-1)
-        angles = batch.shared["angles"] = (torch.cat([cos, cos], -1)[:, None], torch.cat([-sin, sin], -1)[:, None])
+        angles = batch.shared[key] = (torch.cat([cos, cos], -1)[:, None], torch.cat([-sin, sin], -1)[:, None])
     swapped = x.roll(x.shape[-1] // 2, -1)
     return (x * angles[0]).addcmul_(swapped, angles[1]).to(x.dtype)
 
@@ -150,14 +194,7 @@ def _attend_together(
 ) -> torch.Tensor:
     """One query per row. q [n, hq, d], keys and values [hk, places, d] → [n, hq, d]."""
     kv_heads, _, size = keys.shape
-    if isinstance(group.blocks, slice):
-        k, v = keys[:, group.blocks], values[:, group.blocks]
-    else:  # copied a page at a time: three times as fast as by token
-        k, v = (
-            torch.embedding(pool.view(-1, block_size * size), group.blocks).view(kv_heads * group.rows, -1, size)
-            for pool in (keys, values)
-        )
-        k, v = k[:, group.span], v[:, group.span]
+    k, v = group.gathered(keys, block_size), group.gathered(values, block_size)
     own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)  # [hk × n, hq / hk, d]
     if group.mask is None:
         scores = torch.bmm(own, k.transpose(1, 2)).mul_(scale)

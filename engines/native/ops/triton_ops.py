@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 
 from engines.native.decode_graph import DecodeGraphs
 from engines.native.kernels import INTERPRETED, fused
 from engines.native.kernels.attention import paged_attention
 from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
 from engines.native.ops.base import Batch
+from engines.native.ops.mixture import grouped_experts
 from engines.native.sample.triton_sampler import TritonSampler
 
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
     from engines.native.sample.sampler import Sampler
     from engines.native.state import Rows
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,18 @@ class TritonOps:
     def attention(
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
+        return self.capped_attention(q, k_cache, v_cache, batch, scale, window, 0.0)
+
+    def capped_attention(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        batch: Batch,
+        scale: float,
+        window: int,
+        softcap: float,
+    ) -> torch.Tensor:
         _, workspace = self._on(q.device)
         parts: list[_Part] | None = batch.shared.get(f"attention {window}")
         if parts is None:
@@ -74,7 +91,7 @@ class TritonOps:
         for part in parts:
             paged_attention(
                 q[part.tokens], k_cache, v_cache, out[part.tokens], part.cu_query, part.seq_lens, part.block_tables,
-                scale=scale, window=window, launch=part.launch, workspace=workspace,
+                scale=scale, window=window, softcap=softcap, launch=part.launch, workspace=workspace,
             )  # fmt: skip
         return out
 
@@ -99,14 +116,31 @@ class TritonOps:
             part(slice(at, None), slice(at, None), batch.cu_query[at:] - at, batch.max_query),
         ]
 
+    def latent_rope_and_cache(
+        self, q: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor, batch: Batch, cache: torch.Tensor
+    ) -> torch.Tensor:
+        raise ValueError("latent attention has no kernel yet: serve this model with device 'cpu'")
+
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         return fused.silu_mul(gate_up)
+
+    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh").mul_(up)
+
+    def experts(
+        self, x: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+    ) -> torch.Tensor:
+        return grouped_experts(x, shares, chosen, gate_up, down)
 
     def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
         return TritonSampler(rows, vocab, device)
 
     def graphs(self, model: Decoder, rows: Rows, sampler: Sampler) -> DecodeGraphs | None:
         if rows.device.type != "cuda" or not isinstance(sampler, TritonSampler):
+            return None
+        if model.config.moe is not None:
+            log.info("decode steps run without graphs: which experts a step needs is read back from the device")
             return None
         return DecodeGraphs(model, rows, sampler)
 

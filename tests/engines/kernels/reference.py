@@ -55,7 +55,7 @@ def paged_case(
     return Paged(*on_device, max_query=max(query_lens), max_seq=max(seq_lens))
 
 
-def attention(case: Paged, scale: float, window: int) -> torch.Tensor:
+def attention(case: Paged, scale: float, window: int, softcap: float = 0.0) -> torch.Tensor:
     """[t, hq, d] float64; zeros for the tokens of a row whose seq_len is 0."""
     heads, head_dim = case.q.shape[1:]
     kv_heads, page = case.k_cache.shape[1:3]
@@ -74,6 +74,8 @@ def attention(case: Paged, scale: float, window: int) -> torch.Tensor:
             for c in (case.k_cache, case.v_cache)
         )
         scores = torch.einsum("qhd,hkd->hqk", case.q[a:b].double(), k) * scale
+        if softcap:
+            scores = softcap * (scores / softcap).tanh()
         back = torch.arange(n - (b - a), n, device=k.device)[:, None] - torch.arange(n, device=k.device)[None, :]
         hidden = (back < 0) | (back >= window) if window else back < 0
         weights = scores.masked_fill(hidden, -math.inf).softmax(-1)

@@ -17,16 +17,19 @@ pytestmark = pytest.mark.kernels
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
-def run(case: reference.Paged, *, window: int = 0, launch: Launch | None = None, workspace: Workspace | None = None):
+def run(
+    case: reference.Paged, *, window: int = 0, launch: Launch | None = None, workspace: Workspace | None = None,
+    softcap: float = 0.0,
+):  # fmt: skip
     """(output, float64 reference). The output is poisoned first, so that an unwritten element is a NaN."""
     scale = case.q.shape[2] ** -0.5
     launch = launch or plan_of(case, window)
     out = torch.full_like(case.q, float("nan"))
     paged_attention(
         case.q, case.k_cache, case.v_cache, out, case.cu_query, case.seq_lens, case.block_tables,
-        scale=scale, window=window, launch=launch, workspace=workspace or Workspace(case.q.device),
+        scale=scale, window=window, launch=launch, workspace=workspace or Workspace(case.q.device), softcap=softcap,
     )  # fmt: skip
-    return out, reference.attention(case, scale, window)
+    return out, reference.attention(case, scale, window, softcap)
 
 
 def plan_of(case: reference.Paged, window: int = 0) -> Launch:
@@ -81,6 +84,22 @@ def test_splits_are_merged(query_lens, window):
     assert not workspace.arrived.any(), "counters must be zero for the next launch"
     again, _ = run(case, window=window, launch=launch, workspace=workspace)
     assert torch.equal(out, again)
+
+
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("query_lens", [[1, 1], [13, 2]], ids=["decode", "prefill"])
+def test_capped_scores(query_lens, window):
+    case = reference.paged_case(query_lens, [23, 7], heads=2, kv_heads=1, head_dim=16, page=4)
+    out, wanted = run(case, window=window, softcap=0.8)
+    assert reference.relative_error(out, wanted) < TOLERANCE[torch.float32]
+    assert reference.relative_error(run(case, window=window)[0], wanted) > 0.01, "the cap must bite"
+
+
+@pytest.mark.parametrize("head_dim", [80, 96, 256])
+def test_other_head_sizes(head_dim):
+    case = reference.paged_case([1, 6], [9, 6], heads=2, kv_heads=1, head_dim=head_dim, page=4)
+    out, wanted = run(case)
+    assert reference.relative_error(out, wanted) < TOLERANCE[torch.float32]
 
 
 def test_padded_rows_give_zeros_and_read_nothing():

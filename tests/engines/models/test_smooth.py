@@ -17,7 +17,10 @@ from engines.native.runner import runner_for
 from engines.native.step import StepPlan
 
 
-@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("qwen2", False), ("qwen3", False)])
+@pytest.mark.parametrize(
+    ("kind", "tied"),
+    [("llama", True), ("qwen2", False), ("qwen3", False), ("gemma2", True), ("cohere", True), ("glm4", False)],
+)
 def test_outputs_stay_the_same(tmp_path, monkeypatch, kind, tied):
     torch.manual_seed(4)
     shape = AutoConfig.for_model(
@@ -31,6 +34,7 @@ def test_outputs_stay_the_same(tmp_path, monkeypatch, kind, tied):
         head_dim=8,
         max_position_embeddings=64,
         tie_word_embeddings=tied,
+        pad_token_id=None,
         attention_bias=kind == "llama",
         mlp_bias=kind == "llama",
     )
