@@ -85,10 +85,10 @@ def write_gguf(path: Path, *, seed: int = 0, architecture: str = "llama", withou
     return path
 
 
-def write_safetensors(folder: Path, *, seed: int = 0) -> Path:
-    """A folder as the hub holds it: config, weights, tokenizer."""
+def write_safetensors(folder: Path, *, seed: int = 0, bos: bool = False) -> Path:
+    """A folder as the hub holds it: config, weights, tokenizer. `bos`: plain prompts begin with <|start|>."""
     from safetensors.numpy import save_file
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     folder.mkdir(parents=True, exist_ok=True)
     config = {
@@ -114,6 +114,10 @@ def write_safetensors(folder: Path, *, seed: int = 0) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in _tokens()[257:]])
+    if bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|start|> $A", special_tokens=[("<|start|>", 257)]
+        )
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"bos_token": "<|start|>", "eos_token": "<|im_end|>", "chat_template": TEMPLATE})

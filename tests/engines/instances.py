@@ -28,17 +28,20 @@ class Running:
     """One instance in a session of its own. `stop` in a finally."""
 
     def __init__(
-        self, gguf: Path, *, module: str = "engines.native.serve", wait: bool = True, script: Any = None, **spec: Any
+        self, model: Path, *, module: str = "engines.native.serve", wait: bool = True, script: Any = None, **spec: Any
     ) -> None:
+        """model: a GGUF file, or a folder as the hub holds it."""
         self.folder = Path(tempfile.mkdtemp(prefix="ts-inst-"))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)  # tests read state and log after the end
         self.run_dir = RunDir(self.folder)
         self.token = secrets.token_hex(8)
-        files = [ModelFile(gguf.name, "0" * 64, gguf.stat().st_size)]
-        settings: dict[str, Any] = {"device": "cpu", "dtype": "float32", **spec}
+        paths = sorted(model.iterdir()) if model.is_dir() else [model]
+        files = [ModelFile(path.name, "0" * 64, path.stat().st_size) for path in paths]
+        kind = "safetensors" if model.is_dir() else "gguf"
+        settings: dict[str, Any] = {"device": "cpu", "dtype": "float32", "format": kind, **spec}
         self.run_dir.write_spec(
-            LaunchSpec(instance_id="i-1", served_name=NAME, files=files, format="gguf", **settings),
-            Local(paths={gguf.name: str(gguf)}, host="127.0.0.1", port=0, token=self.token, epoch=1),
+            LaunchSpec(instance_id="i-1", served_name=NAME, files=files, **settings),
+            Local(paths={path.name: str(path) for path in paths}, host="127.0.0.1", port=0, token=self.token, epoch=1),
         )
         if script is not None:
             (self.folder / "script.json").write_text(json.dumps(script))

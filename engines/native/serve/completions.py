@@ -82,7 +82,8 @@ class CompletionEndpoint:
         if len(value) > MAX_PROMPTS:
             raise invalid("prompt", f"prompt has {len(value)} prompts; at most {MAX_PROMPTS} are allowed")
         if all(isinstance(item, str) for item in value):
-            return [await self._model.encode(text, add_bos=True) for text in value]
+            bos = validate.boolean(self._body, "add_special_tokens", True)
+            return [await self._model.encode(text, add_bos=bos) for text in value]
         return [validate.token_ids(item, "prompt", self._model.vocab_size) for item in value]
 
     def whole(self, answers: list[Delta], usage: Usage, generator: Generator) -> dict[str, Any]:

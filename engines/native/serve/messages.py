@@ -13,10 +13,26 @@ from engines.native.serve.errors import ApiError, invalid, unsupported
 from engines.native.serve.generate import Delta, Generation, Generator, Usage
 from engines.native.serve.ids import new_id
 from engines.native.serve.model import ServedModel
-from engines.native.serve.said import EXTENSIONS, Piece, pieces, renamed
+from engines.native.serve.said import Piece, carried, pieces, renamed
 
 _NAMES = {"stop": "stop_sequences", "response_format": "output_config", "enable_thinking": "thinking"}
 _UNSUPPORTED = ("container", "context_management", "mcp_servers")
+_OWN = (
+    "model",
+    "messages",
+    "system",
+    "max_tokens",
+    "stop_sequences",
+    "stream",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "metadata",
+    "service_tier",
+    *_UNSUPPORTED,
+)
+"""Fields that are not the chat's, or are written in another way there."""
 _ROLES = ("user", "assistant", "system")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -132,8 +148,7 @@ def chat_body(model: ServedModel, body: validate.Body) -> validate.Body:
     for name in _UNSUPPORTED:
         if body.get(name):
             raise unsupported(name, f"{name} is not supported by this engine")
-    chat: validate.Body = {"model": body.get("model"), "stream": body.get("stream")}
-    chat |= {name: body[name] for name in ("temperature", "top_p", *EXTENSIONS) if name in body}
+    chat = {**carried(body, _OWN), "model": body.get("model"), "stream": body.get("stream")}
     chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
     if body.get("stop_sequences") is not None:
         if not isinstance(body["stop_sequences"], list):
@@ -256,7 +271,7 @@ def _read_thinking(model: ServedModel, body: validate.Body, chat: validate.Body)
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     if kind not in ("enabled", "disabled", "adaptive"):
         raise invalid("thinking", "thinking.type must be enabled, disabled or adaptive")
-    if kind == "enabled" and model.think is None:
+    if kind == "enabled" and model.reasoning is None:
         raise unsupported("thinking", f"the model {model.name} does not think")
     extra = chat.get("chat_template_kwargs") or {}
     if kind != "adaptive" and isinstance(extra, dict):

@@ -39,9 +39,11 @@ class OpenAiEndpoint(Protocol):
 def generation_of(
     body: validate.Body, prompts: list[list[int]], params: SamplingParams, chat: Chat | None = None
 ) -> Generation:
-    """Prompts and parameters, with the fields that are neither. `best_of` is the completions' own; chat has none."""
+    """Prompts and parameters, with the fields that are neither."""
     n = validate.integer(body, "n", 1, 1, MAX_N)
     best_of = validate.integer(body, "best_of", n, 1, MAX_N)
+    if chat is not None and best_of != n:
+        raise unsupported("best_of", "best_of is an option of /v1/completions; ask a chat for n answers")
     if best_of < n:
         raise invalid("best_of", f"best_of is {best_of}; it must be at least n, which is {n}")
     if best_of > n and validate.boolean(body, "stream"):

@@ -13,7 +13,7 @@ from engines.native.serve.generate import Delta, Generation, Generator, Usage
 from engines.native.serve.ids import new_id
 from engines.native.serve.model import ServedModel
 from engines.native.serve.response_input import chat_messages
-from engines.native.serve.said import EXTENSIONS, Piece, pieces, renamed
+from engines.native.serve.said import Piece, carried, pieces, renamed
 
 _NAMES = {
     "max_tokens": "max_output_tokens",
@@ -33,6 +33,25 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "moderation": (),
 }
 """Fields that this engine can't do, with the values that ask for nothing."""
+_OWN = (
+    "model",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "stream",
+    "stream_options",
+    "tools",
+    "tool_choice",
+    "text",
+    "reasoning",
+    "include",
+    "top_logprobs",
+    "metadata",
+    "service_tier",
+    "user",
+    *_NEUTRAL,
+)
+"""Fields that are not the chat's, or are written in another way there."""
 _REASONS = {
     "store": "store must be false or left out: nothing is stored here",
     "previous_response_id": "previous_response_id is not supported: nothing is stored here; send the conversation",
@@ -107,9 +126,7 @@ class ResponsesEndpoint:
 
     def _chat_body(self) -> validate.Body:
         body = self._body
-        chat: validate.Body = {"model": body.get("model"), "stream": body.get("stream")}
-        names = ("temperature", "top_p", "parallel_tool_calls", *EXTENSIONS)
-        chat |= {name: body[name] for name in names if name in body}
+        chat = {**carried(body, _OWN), "model": body.get("model"), "stream": body.get("stream")}
         instructions = validate.string(body, "instructions")
         system = [{"role": "system", "content": instructions}] if instructions else []
         chat["messages"] = [*system, *chat_messages(body.get("input"))]

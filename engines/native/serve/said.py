@@ -6,29 +6,35 @@ known in one place only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engines.native.serve.errors import ApiError
+from engines.native.serve import validate
+from engines.native.serve.errors import ApiError, unsupported
 
-EXTENSIONS = (
-    "seed",
-    "min_p",
-    "top_k",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "min_tokens",
-    "stop_token_ids",
-    "ignore_eos",
-    "priority",
-    "cache_salt",
-    "timeout",
-    "chat_template_kwargs",
+_CHATS_OWN = (
+    "n",
+    "best_of",
+    "stop",
+    "functions",
+    "max_completion_tokens",
+    "prompt_logprobs",
+    "response_format",
+    "return_token_ids",
+    "stream_options",
+    "truncate_prompt_tokens",
 )
-"""Fields of the chat endpoint that neither API has, and that mean here what they mean there."""
+"""Fields of the chat endpoint that these APIs say in another way, or whose results they have no place for."""
+
+
+def carried(body: validate.Body, own: Collection[str]) -> validate.Body:
+    """The fields that mean to the chat endpoint what they mean here: all but the API's `own`. Raises ApiError 400 for
+    one that would change the answer and has no place here."""
+    for name in _CHATS_OWN:
+        if name not in own and body.get(name) is not None:
+            raise unsupported(name, f"{name} is an option of /v1/chat/completions; this endpoint has none of that name")
+    return {name: value for name, value in body.items() if name not in own}
 
 
 @dataclass(frozen=True, slots=True)

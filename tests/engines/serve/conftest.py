@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engines.instances import Running
+from tests.engines.talking_model import write_talking_model
 from tests.engines.weights import smollm2
 
 SCRIPTED = "tests.engines.scripted_instance"
@@ -16,6 +17,17 @@ SCRIPTED = "tests.engines.scripted_instance"
 def instance() -> Iterator[Running]:
     """An engine that answers with its prompt; 5 ms a step."""
     running = Running(smollm2(), module=SCRIPTED, script={"step_s": 0.005}, options={"max_body_bytes": 100_000})
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An engine whose answer is the text of the messages; it knows tags of reasoning and of tool calls."""
+    folder = write_talking_model(tmp_path_factory.mktemp("talker") / "model")
+    running = Running(folder, module=SCRIPTED)
     try:
         yield running
     finally:

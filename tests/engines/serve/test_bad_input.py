@@ -114,6 +114,8 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens", "from 1"),
     ({**CHAT, "chat_template_kwargs": 1}, "chat_template_kwargs", "must be an object"),
     ({**CHAT, "n": 200}, "n", "from 1 to 128"),
+    ({**CHAT, "best_of": 2}, "best_of", "an option of /v1/completions"),
+    ({**CHAT, "add_special_tokens": "no"}, "add_special_tokens", "must be a boolean"),
     ({**CHAT, "add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt", "exclude"),
     (
         {"messages": [{"role": "user", "content": " "}], "continue_final_message": True},
