@@ -23,7 +23,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One entry of LaunchSpec.options. Whole numbers have a range, names (str) may have choices, switches (bool) none."""
+    """One entry of LaunchSpec.options. Whole numbers have a range; names (str) may have choices; switches are bool."""
 
     title: str
     description: str
@@ -87,8 +87,8 @@ SERVE_OPTIONS: dict[str, Option] = {
     ),
     "reasoning_parser": Option(
         "Reasoning",
-        "Tags that the model's reasoning stands in: think is <think>, seed <seed:think>, mistral [THINK]; none leaves it "
-        "in the answer",
+        "Tags around the model's reasoning: think is <think>, seed <seed:think>, mistral [THINK]; none leaves it in the "
+        "answer",
         "auto",
         choices=("auto", "none", "think", "mistral", "seed"),
     ),
