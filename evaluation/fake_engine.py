@@ -59,6 +59,8 @@ class FakeEngine:
         app.router.add_post("/v1/completions", self._generate)
         app.router.add_post("/v1/messages", self._messages)
         app.router.add_post("/v1/responses", self._responses)
+        for path in ("/v1/embeddings", "/v1/score", "/v1/rerank"):
+            app.router.add_post(path, self._pool)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -98,6 +100,25 @@ class FakeEngine:
         body = await self._read(request)
         refusal = self._refuses(request)
         return refusal or web.json_response({"prompt": bytes(body.get("tokens", [])).decode()})
+
+    async def _pool(self, request: web.Request) -> web.Response:
+        """Prompt tokens as told; a rerank tells only the total, as vLLM's does."""
+        await self._read(request)
+        if (refusal := self._refuses(request)) is not None:
+            return refusal
+        self.running += 1
+        try:
+            await asyncio.sleep(self.behaviour.first_after)
+        finally:
+            self.running -= 1
+        total = self.behaviour.prompt_tokens
+        if request.path == "/v1/rerank":
+            return web.json_response(
+                {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": total}}
+            )
+        data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.5]}]
+        usage = {"prompt_tokens": total, "total_tokens": total}
+        return web.json_response({"object": "list", "data": data, "model": "fake", "usage": usage})
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = await self._read(request)
