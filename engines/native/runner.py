@@ -72,6 +72,7 @@ class ModelRunner:
         self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
         self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
         self.sampler = model.ops.sampler(sizes.max_num_seqs, config.vocab, device)
+        self.sampler.look_back_at(self.rows.tokens)
         self._graphs = model.ops.graphs(model, self.rows, self.sampler)
         self._prompt_len = np.zeros(sizes.max_num_seqs, np.int32)
         self._prompt_logprobs = np.full(sizes.max_num_seqs, -1, np.int32)

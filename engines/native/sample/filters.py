@@ -1,4 +1,4 @@
-"""Top-k, top-p and min-p, and the draw among what is left."""
+"""Typical-p, top-k, top-p and min-p, and the draw among what is left."""
 
 from __future__ import annotations
 
@@ -58,3 +58,20 @@ def _kept(
     kept &= (before < top_p[:, None]) | (top_p[:, None] >= 1)
     kept[:, 0] = True
     return kept
+
+
+def typical(logits: torch.Tensor, temperature: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
+    """Locally typical sampling (https://arxiv.org/abs/2202.00666), as transformers' TypicalLogitsWarper on
+    logits / temperature: tokens whose surprise is nearest the entropy stay, as many as hold `mass`; −inf for others.
+
+    logits: float32 [m, vocab]; temperature, mass: float32 [m, 1], both above 0 → float32 [m, vocab].
+    """
+    logprobs = (logits / temperature).log_softmax(dim=-1)
+    probabilities = logprobs.exp()
+    entropy = -(logprobs * probabilities).nansum(dim=-1, keepdim=True)
+    distance, order = (-logprobs - entropy).abs().sort(dim=-1)
+    within = (probabilities.gather(1, order).cumsum(dim=-1) < mass).sum(dim=-1, keepdim=True)
+    furthest = distance.gather(1, within.clamp_(max=logits.shape[1] - 1))
+    kept = (-logprobs - entropy).abs() <= furthest
+    kept.scatter_(1, order[:, :1], True)
+    return logits.masked_fill(~kept, -torch.inf)

@@ -1,8 +1,8 @@
 """From logits to tokens. Parameters live in columns with one entry per row; a batch is a list of rows.
 
-Order: penalties and bias on the raw logits, temperature, min-p, top-k, top-p, then the draw. A draw is
-argmax(logit / temperature + noise(seed, position, token)): it depends on nothing but the row, so the batch, chunking
-and preemption change no token. Log-probabilities are of the raw logits.
+Order: what the Adjuster does to the raw logits (penalties, bias, what is forbidden, typical-p), temperature, min-p,
+top-k, top-p, then the draw. A draw is argmax(logit / temperature + noise(seed, position, token)): it depends on nothing
+but the row, so the batch, chunking and preemption change no token. Log-probabilities are of the raw logits.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Sampler:
         self._floats = np.zeros((rows, 3), np.float32)  # temperature, top-p, min-p
         self._top_k = np.zeros(rows, np.int64)
         self._seeds = np.zeros(rows, np.int64)
+
+    def look_back_at(self, tokens: torch.Tensor) -> None:
+        """The table of each row's tokens, int32 [≥ rows, max tokens] on the device, kept up to date by its owner."""
+        self.adjuster.tokens = tokens
 
     def fill(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
         self.logprobs[row] = params.logprobs

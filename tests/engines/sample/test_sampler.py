@@ -17,6 +17,7 @@ VOCAB = 50
 def _sampler(*params: SamplingParams, prompt: list[int] | None = None, prompt_len: int | None = None) -> Sampler:
     sampler = Sampler(max(4, len(params)), VOCAB, torch.device("cpu"))
     ids = prompt or [0]
+    sampler.look_back_at(torch.tensor(ids, dtype=torch.int32).repeat(max(4, len(params)), 4))
     for row, chosen in enumerate(params):
         sampler.fill(row, ids, chosen, len(ids) if prompt_len is None else prompt_len)
     return sampler
@@ -123,7 +124,11 @@ def test_drawn_tokens_are_counted_until_the_row_changes_hands():
     sampler = _sampler(params)
     logits = torch.zeros(1, VOCAB)
     logits[0, :3] = torch.tensor([1.0, 0.9, 0.8])
-    assert [_draw(sampler, logits, [0], [at])[0] for at in (1, 2, 3)] == [0, 1, 2]
+    table = torch.zeros(1, 8, dtype=torch.int32)
+    sampler.look_back_at(table)
+    for at, wanted in ((1, 0), (2, 1), (3, 2)):
+        assert _draw(sampler, logits, [0], [at]) == [wanted]
+        table[0, at] = wanted
     sampler.fill(0, [5], SamplingParams(temperature=0), 1)
     assert _draw(sampler, logits, [0], [1]) == [0]
 
