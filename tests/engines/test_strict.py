@@ -67,12 +67,12 @@ def test_attention_has_the_same_bits_in_every_chunk_and_company(window):
     whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
     for cuts in ([1] * 40, [7, 1, 20, 12], [16, 24], [39, 1]):
         begin, parts = 0, []
-        for count in cuts:
+        for much in cuts:
             beside = torch.randn(3, HEADS, SIZE)
-            batch = batch_of([(17, 3), (begin, count)], [other, table])
-            mixed = torch.cat([beside, q[begin : begin + count]])
+            batch = batch_of([(17, 3), (begin, much)], [other, table])
+            mixed = torch.cat([beside, q[begin : begin + much]])
             parts.append(ops.attention(mixed, keys, values, batch, 0.25, window)[3:])
-            begin += count
+            begin += much
         assert torch.equal(torch.cat(parts), whole)
 
 
@@ -139,16 +139,16 @@ def check(runner: ModelRunner, number: int) -> None:
     engine, all_prompts = Offline(plain, runner), prompts(number)
     preempt_often(engine)
     assert bits(engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])) == alone
-    assert engine.scheduler.preemptions > 3
+    assert engine.scheduler.preemptions > 1
 
 
 def preempt_often(engine: Offline) -> None:
-    """Every third step somebody loses row and blocks, and is computed again."""
+    """Every second step somebody loses row and blocks, and is computed again."""
     scheduler, steps = engine.scheduler, count(1)
     plan = scheduler.plan
 
     def preempting(now: float) -> Step | None:
-        if next(steps) % 3 == 0 and scheduler.running:
+        if next(steps) % 2 == 0 and scheduler.running:
             scheduler.settle(scheduler.running[len(scheduler.running) // 2], None)
         return plan(now)
 
