@@ -66,8 +66,17 @@ OPTIONS: dict[str, Option] = {
         "fcfs",
     ),
     "policy_window_ms": Option("Policy window", "Milliseconds that length_window looks over", 50, 1, 60_000),
+    "strict": Option(
+        "Strict mode",
+        "The same tokens to the last bit alone, in any batch, cached or preempted; on CPUs, at some cost of speed",
+        False,
+    ),
     "threads": Option("CPU threads", "Threads that compute; 0 takes every core that the process may use", 0, 0, 512),
 }
+
+STRICT_IS_FOR_CPUS = (
+    "options.strict is true, but strict mode is made for CPUs so far; set device to 'cpu', or strict to false"
+)
 
 SERVE_OPTIONS: dict[str, Option] = {
     "max_queued": Option("Queue", "Requests that wait or run at once; more are refused with 503", 1024, 1, 1_000_000),
@@ -114,12 +123,15 @@ class EngineConfig:
     policy: str = "fcfs"
     policy_window_ms: int = 50
     threads: int = 0
+    strict: bool = False
     ops: str = ""  # name in engines.native.ops.registry; "" = the device's own
 
     def __post_init__(self) -> None:
         _one_of("format", self.format, ("gguf", "safetensors"))
         _one_of("device", self.device, DEVICES)
         _one_of("dtype", self.dtype, DTYPES)
+        if self.strict and self.device == "cuda":
+            raise ConfigError(STRICT_IS_FOR_CPUS)
         for name in ("max_model_len", "max_num_seqs", "kv_cache_bytes"):
             if getattr(self, name) < 0:
                 raise ConfigError(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from engines.native import memory
-from engines.native.config import EngineConfig
+from engines.native import memory, strict
+from engines.native.config import STRICT_IS_FOR_CPUS, ConfigError, EngineConfig
 from engines.native.host_blocks import HostBlocks
 from engines.native.loader.model_files import ModelFiles, open_model
 from engines.native.models.build import activation_dtype, load_weights
@@ -182,7 +182,7 @@ class ModelRunner:
         places = self.rows.send(sampled.astype(np.int64))
         self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
         if raw is not None:
-            own, top = logprobs.of_tokens(raw, tokens[index], int(asked.max()))
+            own, top = self.sampler.score(raw, tokens[index], int(asked.max()))
             for at, value, (ids, values) in zip(chosen.tolist(), own, top, strict=True):
                 position, count = int(sampled[at]), int(asked[at])
                 output.logprobs[position] = value
@@ -200,7 +200,7 @@ class ModelRunner:
         tops: list[logprobs.Top] = []
         for at in range(0, count, PROMPT_LOGITS):
             span = slice(at, min(at + PROMPT_LOGITS, count))
-            own, top = logprobs.of_tokens(
+            own, top = self.sampler.score(
                 self.model.logits(hidden[span]), targets[span], int(self._prompt_logprobs[row])
             )
             values += own
@@ -216,6 +216,10 @@ def build_runner(config: EngineConfig, progress: Callable[[float], None] = lambd
     return runner_for(open_model(config.format, dict(config.paths)), config, progress)
 
 
+def _ops_name(config: EngineConfig, device: torch.device) -> str:
+    return "strict" if config.strict else DEFAULTS[device.type]
+
+
 def runner_for(
     files: ModelFiles, config: EngineConfig, progress: Callable[[float], None] = lambda share: None
 ) -> ModelRunner:
@@ -223,7 +227,9 @@ def runner_for(
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
     sizes = sizes_of(files.config, config, device)
-    weights = load_weights(files, sizes.dtype, device, sizes.max_model_len, progress)
+    if config.strict and device.type != "cpu":
+        raise ConfigError(STRICT_IS_FOR_CPUS)
+    weights = load_weights(files, sizes.dtype, device, sizes.max_model_len, progress, strict=config.strict)
     shape = files.config
     pool = kv_pool(
         shape.layers,
@@ -235,7 +241,7 @@ def runner_for(
         device,
         shared=shape.latent is not None,
     )
-    model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
+    model = Decoder(shape, weights, make_ops(config.ops or _ops_name(config, device)), pool)
     log.info(
         "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache",
         shape.architecture,
@@ -248,6 +254,8 @@ def runner_for(
     runner = ModelRunner(shape, sizes, model, device)
     if device.type == "cuda":
         runner.warm_up()
+    if config.strict:
+        strict.verify(runner)
     if runner.host_blocks:
         runner.swap_min_tokens = measure(runner, sizes.max_batched_tokens).crossover
     progress(1.0)

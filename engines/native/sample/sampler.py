@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from engines.native.request import SamplingParams
+from engines.native.sample import logprobs
 from engines.native.sample import masks as token_masks
 from engines.native.sample.adjust import Adjuster
 from engines.native.sample.filters import draw
@@ -62,6 +63,10 @@ class Sampler:
             self._each(tokens, logits, rows, positions, random & self._filtered[rows], True)
         self.adjuster.count(rows, tokens)
         return tokens
+
+    def score(self, logits: torch.Tensor, tokens: torch.Tensor, top: int) -> tuple[list[float], list[logprobs.Top]]:
+        """Log-probabilities of raw logits (`logprobs.of_tokens`)."""
+        return logprobs.of_tokens(logits, tokens, top)
 
     def _each(
         self,
