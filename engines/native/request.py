@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +53,10 @@ class Timeouts:
             defaults.first_token if self.first_token is None else self.first_token,
             defaults.total if self.total is None else self.total,
         )
+
+
+NO_TIMEOUTS = Timeouts()
+"""Of a request that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import types
+from pathlib import Path
 
 import pytest
 
-from engines.native import policies
+from engines.api import LaunchSpec, Local, RunDir
+from engines.native import core, policies
 from engines.native.config import ConfigError
 from engines.native.policies import FirstCome, LengthWindow, PolicySettings, make_policy
 from engines.native.request import Request
@@ -58,3 +60,11 @@ def test_a_plugin_adds_a_policy_by_its_entry_point(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(policies, "entry_points", lambda group: [point, point])
     with pytest.raises(ConfigError, match=r"several packages: some\.plugin:LastCome, some"):
         make_policy("lifo", PolicySettings())
+
+
+def test_a_core_refuses_a_name_that_nothing_has_before_it_loads_weights(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    spec = LaunchSpec(instance_id="i", served_name="m", files=[], format="gguf", options={"policy": "newest"})
+    run_dir.write_spec(spec, Local(paths={}, host="127.0.0.1", port=0, token="t", epoch=1))
+    with pytest.raises(ConfigError, match="policy is 'newest'"):
+        core.build(tmp_path, lambda share, text: None)

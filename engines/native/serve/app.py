@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from engines.api import Phase
-from engines.native.serve import messages, tokens, validate
+from engines.native.serve import fields, messages, tokens, validate
 from engines.native.serve.capabilities import capabilities
 from engines.native.serve.chat import ChatEndpoint
 from engines.native.serve.completions import CompletionEndpoint
@@ -168,7 +168,8 @@ class Api:
         self._model.require_name(body.get("model"))
         stream = validate.boolean(body, "stream")
         endpoint = make(self._model, body, max_len)
-        generator = Generator(self._engine, self._model.detokenizer, await endpoint.generation())
+        asked = fields.scheduled(await endpoint.generation(), body, request.headers)
+        generator = Generator(self._engine, self._model.detokenizer, asked)
         events = make_events(body, endpoint, generator)
         if stream:
             return await self._stream(request, generator, events)

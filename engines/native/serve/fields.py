@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engines.native.request import Timeouts
 from engines.native.serve import validate
 from engines.native.serve.errors import invalid
+from engines.native.serve.generate import Generation
 
 TENANT_HEADER = "X-Tursiops-Team"
 """Set by the gateway; whoever has the engine's token is trusted with it."""
 MAX_TENANT_LENGTH = 128
 MAX_TIMEOUT_S = 86_400.0
 _LAYERS = ("queue", "first_token", "total")
+
+
+def scheduled(asked: Generation, body: validate.Body, headers: Mapping[str, str]) -> Generation:
+    """`asked` with its time-outs and its tenant. Raises ApiError 400."""
+    return replace(asked, timeouts=timeouts(body), tenant=tenant(headers))
 
 
 def timeouts(body: validate.Body) -> Timeouts:

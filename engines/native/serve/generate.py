@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from engines.native.ipc import PromptLogprobs, TopTokens
-from engines.native.request import Finish, SamplingParams
+from engines.native.ipc import Ending, PromptLogprobs, TopTokens
+from engines.native.request import NO_TIMEOUTS, Finish, SamplingParams, TimeoutLayer, Timeouts
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError
@@ -41,6 +41,8 @@ class Generation:
     reasoning: ReasoningTags | None = None
     thinking: bool = False
     detokenizer: Detokenizer | None = None
+    timeouts: Timeouts = NO_TIMEOUTS
+    tenant: str = ""
 
     def params_of(self, copy: int) -> SamplingParams:
         """Of the copy-th answer to a prompt. It draws what a request with the seed `seed + copy` would draw alone, so
@@ -128,8 +130,9 @@ class Answer:
                 self.finish, delta.stopped_by = Finish.STOP, self._stops.met
                 break
         if self.finish is None and ending is not None:
-            if ending.finish not in (Finish.STOP, Finish.LENGTH):
-                raise _failure(ending.finish, ending.message)
+            late = ending.finish is Finish.TIMEOUT and self.tokens > 0  # a stream keeps what it has
+            if ending.finish not in (Finish.STOP, Finish.LENGTH) and not late:
+                raise _failure(ending)
             self.finish = ending.finish
             tail = self._text.flush()
             if self._splitter is not None:
@@ -156,12 +159,18 @@ class Answer:
         return "".join(text for _, text in parts)
 
 
-def _failure(finish: Finish, message: str) -> ApiError:
-    if finish is Finish.TIMEOUT:
-        return ApiError(504, message, code="timeout")
-    if finish is Finish.ABORT:
-        return ApiError(503, message or "the request was aborted", code="aborted")
-    return ApiError(500, message, code="engine_error")
+def _failure(ending: Ending) -> ApiError:
+    if ending.finish is Finish.TIMEOUT:
+        return ApiError(504, ending.message, code=ending.code)
+    if ending.finish is Finish.ABORT:
+        return ApiError(503, ending.message or "the request was aborted", code="aborted")
+    return ApiError(500, ending.message, code="engine_error")
+
+
+def require_whole(finish: str | None) -> None:
+    """For APIs whose answers can't say that time ran out: raises ApiError for a `finish_reason` that does."""
+    if finish == Finish.TIMEOUT:
+        raise ApiError(504, "the answer was not finished in time", code=TimeoutLayer.TOTAL)
 
 
 class Generator:
@@ -207,7 +216,13 @@ class Generator:
         for prompt in generation.prompts:
             for copy in copies:
                 stream = self._engine.submit(
-                    prompt, params[copy], arrived, priority=generation.priority, salt=generation.salt
+                    prompt,
+                    params[copy],
+                    arrived,
+                    priority=generation.priority,
+                    salt=generation.salt,
+                    timeouts=generation.timeouts,
+                    tenant=generation.tenant,
                 )
                 self._answers.append(Answer(len(self._answers), stream, generation, self._detokenizer))
 
@@ -236,6 +251,9 @@ class Generator:
         async with aclosing(self.deltas()) as deltas:
             async for delta in deltas:
                 target = whole[delta.index]
+                ending = self._answers[delta.index].stream.ending
+                if delta.finish is Finish.TIMEOUT and ending is not None:
+                    raise _failure(ending)  # an answer that is not whole, and nothing of it was sent
                 target.text += delta.text
                 target.reasoning += delta.reasoning
                 target.logprobs += delta.logprobs

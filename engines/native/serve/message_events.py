@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from engines.native.serve import validate
 from engines.native.serve.errors import ApiError
-from engines.native.serve.generate import Delta, Generator
+from engines.native.serve.generate import Delta, Generator, require_whole
 from engines.native.serve.messages import MessagesEndpoint, block, error_body, usage_body
 from engines.native.serve.said import Piece, pieces
 
@@ -63,6 +63,7 @@ class MessageEvents:
         return [{"type": "content_block_stop", "index": self._index}]
 
     def last(self) -> list[dict[str, Any]]:
+        require_whole(self._finish)
         usage = self._generator.usage
         ending = self._endpoint.ending(self._finish, self._stopped_by, usage)
         return [

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from engines.native.serve import validate
 from engines.native.serve.errors import ApiError
-from engines.native.serve.generate import Delta, Generator
+from engines.native.serve.generate import Delta, Generator, require_whole
 from engines.native.serve.responses import ResponsesEndpoint, item, text_part
 from engines.native.serve.said import Piece, pieces
 
@@ -91,6 +91,7 @@ class ResponseEvents:
         return events
 
     def last(self) -> list[dict[str, Any]]:
+        require_whole(self._finish)
         events = self._close()
         response = self._endpoint.response(self._output, finish=self._finish, usage=self._generator.usage)
         return [*events, self._event(f"response.{response['status']}", response=response)]

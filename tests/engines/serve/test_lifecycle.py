@@ -29,9 +29,9 @@ LONG = {"prompt": list(range(100, 600)), "max_tokens": 1500, "ignore_eos": True}
 class Client(threading.Thread):
     """Streams one answer in the background and keeps what came."""
 
-    def __init__(self, running: Running, body: dict[str, Any] = LONG) -> None:
+    def __init__(self, running: Running, body: dict[str, Any] = LONG, headers: dict[str, str] | None = None) -> None:
         super().__init__()
-        self._running, self._body = running, body
+        self._running, self._body, self._headers = running, body, headers or {}
         self.status = 0
         self.broken = False  # the connection ended inside the answer
         self.events: list[Any] = []
@@ -41,7 +41,7 @@ class Client(threading.Thread):
     def run(self) -> None:
         url = self._running.url + "/v1/completions"
         body = {"model": NAME, "stream": True, **self._body}
-        headers = {"Authorization": f"Bearer {self._running.token}"}
+        headers = {"Authorization": f"Bearer {self._running.token}", **self._headers}
         with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as response:
             self.status = response.status_code  # an error before the first event is no stream, so no events come
             try:
@@ -238,17 +238,66 @@ def test_full_queue_is_refused_with_retry_after(start: Any) -> None:
         client.first.wait(10)
     refused = running.post("/v1/completions", {"model": NAME, "prompt": "x"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
-    assert refused.headers["retry-after"] == "1"
+    assert 1 <= int(refused.headers["retry-after"]) <= 300
+    assert running.metric('requests_refused_total{reason="overloaded"}') == 1
     for client in clients:
         client.join(30)
         assert client.events[-1] == "[DONE]"
 
 
-def test_time_outs_end_with_504_or_an_error_event(start: Any) -> None:
+def test_a_team_over_its_share_is_refused_and_another_is_served(start: Any) -> None:
+    running = start(script={"step_s": 0.05}, options={"max_queued": 5})
+    team = {"X-Tursiops-Team": "greedy"}
+    clients = [Client(running, {**LONG, "max_tokens": 60}, team) for _ in range(4)]
+    for client in clients:
+        client.first.wait(10)
+    body = {"model": NAME, "prompt": "x", "max_tokens": 2}
+    refused = running.post("/v1/completions", body, headers=team)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "tenant_queue_full")
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert 1 <= int(refused.headers["retry-after"]) <= 300
+    other = running.post("/v1/completions", body, headers={"X-Tursiops-Team": "modest"})
+    assert other.status_code == 200
+    assert running.metric('requests_refused_total{reason="tenant_queue_full"}') == 1
+    for client in clients:
+        client.join(30)
+        assert client.events[-1] == "[DONE]"
+
+
+def test_total_time_out_ends_a_stream_with_what_there_is_and_a_whole_answer_with_504(start: Any) -> None:
     running = start(script={"step_s": 0.05}, options={"request_timeout_s": 1})
     client = Client(running)
-    client.ended_with_error("not finished within 1 s")
+    client.join(20)
+    assert client.events[-1] == "[DONE]"
+    assert client.events[-2]["choices"][0]["finish_reason"] == "timeout"
+    assert len(client.events) > 5
     whole = running.post("/v1/completions", {"model": NAME, **LONG})
-    assert (whole.status_code, whole.json()["error"]["code"]) == (504, "timeout")
+    assert (whole.status_code, whole.json()["error"]["code"]) == (504, "total_timeout")
+    assert whole.json()["error"]["message"] == "not finished within 1 s"
     assert running.metric('requests_finished_total{reason="timeout"}') == 2
+    assert running.metric('timeouts_total{layer="total_timeout"}') == 2
     assert running.metric("kv_blocks_used") == 0
+
+
+def test_a_request_sets_its_own_time_outs_by_layer(start: Any) -> None:
+    running = start(script={"step_s": 0.1}, options={"request_timeout_s": 600, "max_queued": 100})
+    slow = {"model": NAME, "prompt": list(range(100, 1100)), "max_tokens": 5}  # eight steps to the first token
+    first = running.post("/v1/completions", {**slow, "timeout": {"first_token": 0.3}})
+    assert (first.status_code, first.json()["error"]["code"]) == (504, "first_token_timeout")
+    stream = running.post("/v1/completions", {**slow, "stream": True, "timeout": {"first_token": 0.3}})
+    assert (stream.status_code, stream.json()["error"]["code"]) == (504, "first_token_timeout")  # nothing was streamed
+    total = running.post("/v1/completions", {**slow, "timeout": 0.3})
+    assert (total.status_code, total.json()["error"]["message"]) == (504, "not finished within 0.3 s")
+    clients = [Client(running, {**LONG, "max_tokens": 40}) for _ in range(8)]  # all rows
+    for client in clients:
+        client.first.wait(10)
+    queue = running.post("/v1/completions", {"model": NAME, "prompt": "x", "timeout": {"queue": 0.2}})
+    assert (queue.status_code, queue.json()["error"]["code"]) == (504, "queue_timeout")
+    wrong = running.post("/v1/completions", {"model": NAME, "prompt": "x", "timeout": {"first": 1}})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "timeout.first")
+    for client in clients:
+        client.join(30)
+        assert client.events[-1] == "[DONE]"
+    assert running.metric('timeouts_total{layer="first_token_timeout"}') == 2
+    assert running.metric('timeouts_total{layer="queue_timeout"}') == 1
+    assert running.metric("request_queue_seconds_count") == 11
