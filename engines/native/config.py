@@ -96,8 +96,8 @@ SERVE_OPTIONS: dict[str, Option] = {
     ),
     "reasoning_parser": Option(
         "Reasoning",
-        "Tags around the model's reasoning: think is <think>, seed <seed:think>, mistral [THINK]; none leaves it in the "
-        "answer",
+        "Tags around the model's reasoning: think is <think>, seed <seed:think>, mistral [THINK]; none leaves it in "
+        "the answer",
         "auto",
         choices=("auto", "none", "think", "mistral", "seed"),
     ),
