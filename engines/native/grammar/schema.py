@@ -99,8 +99,8 @@ def _schema(schema: Any, at: str) -> int:
 def _keyword(keyword: str, value: Any, at: str) -> int:
     kind, place = _ENFORCED.get(keyword), f"{at}/{_escaped(keyword)}"
     if kind is None:
-        if (keyword, value) == ("uniqueItems", False) or (keyword, at) == ("$id", "#"):
-            return 0  # says nothing; a name, and references by name are refused
+        if (keyword, at) == ("$id", "#"):  # a name; references by name are refused
+            return 0
         raise BadGrammar(f"{place}: the keyword {keyword[:60]!r} is not supported; supported: {', '.join(SUPPORTED)}")
     if keyword == "$ref":
         _check_ref(value, place)

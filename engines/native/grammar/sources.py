@@ -72,7 +72,7 @@ def from_choice(choices: Sequence[str]) -> str:
 
 def from_grammar(text: str) -> str:
     """A context-free grammar: Lark's syntax, or EBNF as llama.cpp and vLLM have it (`root ::= …`)."""
-    from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+    from llguidance.gbnf_to_lark import any_to_lark
 
     _bound(text, "the grammar")
     if not text.strip():
@@ -81,7 +81,7 @@ def from_grammar(text: str) -> str:
         raise BadGrammar(f"the grammar has about {rules} rules; at most {MAX_RULES} are taken")
     try:
         lark = any_to_lark(text)
-    except (GbnfToLarkError, RecursionError) as error:
+    except Exception as error:  # the library raises bare ones for what it can't read
         raise BadGrammar(f"the EBNF grammar cannot be read: {str(error)[:300]}") from error
     for schema in _schemas_in(lark):
         json_schema.check(schema)
