@@ -23,6 +23,7 @@ from engines.native.serve.openai import (
 )
 from engines.native.serve.parsers.pieces import CallArguments, CallBegin, Content, Message, Piece, Reasoning, message
 from engines.native.serve.parsers.reader import AnswerReader
+from engines.native.serve.tools import forced
 
 
 class ChatEndpoint:
@@ -54,7 +55,7 @@ class ChatEndpoint:
             logprobs=_logprobs(body),
             prompt_logprobs=self._prompt_logprobs,
         )
-        params = await structured.constrained(body, params, model, thinks=True)
+        params = await structured.constrained(body, params, model, thinks=True, call=forced(self._chat.tools, model))
         generation = generation_of(body, [prompt], params, self._chat)
         self._token_ids = generation.wants_token_ids
         return generation

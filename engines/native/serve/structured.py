@@ -30,16 +30,25 @@ _EXCLUDES = {
 Body = dict[str, Any]
 
 
-async def constrained(body: Body, params: SamplingParams, model: ServedModel, *, thinks: bool) -> SamplingParams:
-    """`params` with the grammar that the request asks for, if it does."""
-    grammar = await grammar_of(body, model, thinks=thinks)
+Asked = tuple[str, Callable[[], str]]
+"""(the field that says it, what makes the source of its grammar)"""
+
+
+async def constrained(
+    body: Body, params: SamplingParams, model: ServedModel, *, thinks: bool, call: Asked | None = None
+) -> SamplingParams:
+    """`params` with the grammar that the request asks for, if it does. `call`: that of a call that must come."""
+    grammar = await grammar_of(body, model, thinks=thinks, call=call)
     return params if grammar is None else replace(params, grammar=grammar)
 
 
-async def grammar_of(body: Body, model: ServedModel, *, thinks: bool) -> Grammar | None:
+async def grammar_of(body: Body, model: ServedModel, *, thinks: bool, call: Asked | None = None) -> Grammar | None:
     """The grammar of the answer; None where the request asks for none. thinks: the model's own thinking, if it has any,
     comes before it. Raises ApiError 400 naming the field, the part of it at fault, and what is supported."""
     read = asked(body)
+    if call is not None and read is not None:
+        raise invalid(read[0], f"{read[0]} can't be used with a {call[0]} that makes the answer a call")
+    read = call or read
     if read is None:
         return None
     param, make = read
@@ -67,10 +76,9 @@ async def compiled(source: str, param: str, model: ServedModel, *, thinks: bool)
     return Grammar(source, think)
 
 
-def asked(body: Body) -> tuple[str, Callable[[], str]] | None:
-    """(the field that says it, what makes the source of its grammar), or None. Raises ApiError 400 for a field of the
-    wrong shape, or two that say different things."""
-    found: list[tuple[str, Callable[[], str]]] = []
+def asked(body: Body) -> Asked | None:
+    """None for no grammar. Raises ApiError 400 for a field of the wrong shape, or two that say different things."""
+    found: list[Asked] = []
     if (format := _response_format(body)) is not None:
         found.append(format)
     for kind in _KINDS:

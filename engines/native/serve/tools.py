@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engines.native.grammar.tools import FORMATS, tools_grammar
 from engines.native.serve import validate
 from engines.native.serve.errors import invalid, unsupported
 from engines.native.serve.model import ServedModel
@@ -40,10 +42,27 @@ def read_tools(body: validate.Body, model: ServedModel) -> Tools | None:
     if model.tool_parser is None:
         message = f"the form of {model.name}'s tool calls is not known; set the engine option tool_parser"
         raise unsupported("tools", message)
-    if choice != "auto":
-        message = "tool_choice required, or a named function, is not supported by this engine yet; allowed: none, auto"
+    if choice != "auto" and model.tool_parser not in FORMATS:
+        message = f"calls in the form {model.tool_parser} can't be forced; set tool_choice to auto or none"
         raise unsupported("tool_choice", message)
     return Tools(given, choice, named, parallel)
+
+
+def forced(tools: Tools | None, model: ServedModel) -> tuple[str, Callable[[], str]] | None:
+    """What makes the grammar of a call that must come (`structured.constrained`); None where none must."""
+    if tools is None or tools.choice == "auto" or model.tool_parser is None:
+        return None
+    parser = model.tool_parser
+    choice: str | dict[str, Any] = "required" if tools.choice == "required" else {"function": {"name": tools.named}}
+
+    def special_id(tag: str) -> int | None:
+        token = model.tokenizer.token_to_id(tag)
+        return token if token in model.facts.special_ids else None
+
+    def source() -> str:
+        return tools_grammar(tools.given, choice, parser, special_id=special_id, parallel=tools.parallel)
+
+    return "tool_choice", source
 
 
 def _given(value: Any) -> list[dict[str, Any]]:
