@@ -49,8 +49,7 @@ class ChatEndpoint:
         self._prompt, self._prompt_logprobs = prompt, prompt_logprobs_asked(body)
         params = validate.sampling(
             body,
-            vocab_size=model.vocab_size,
-            eos_token_ids=list(model.facts.eos_ids),
+            model,
             max_tokens=limit,
             logprobs=_logprobs(body),
             prompt_logprobs=self._prompt_logprobs,

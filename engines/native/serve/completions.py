@@ -58,8 +58,7 @@ class CompletionEndpoint:
         ranked = validate.integer(body, "best_of", 1, 1, 2**63) > 1  # answers are compared by their log-probabilities
         params = validate.sampling(
             body,
-            vocab_size=model.vocab_size,
-            eos_token_ids=list(model.facts.eos_ids),
+            model,
             max_tokens=limit,
             logprobs=max(self._logprobs, 0) if ranked else self._logprobs,
             prompt_logprobs=max(self._prompt_logprobs, self._logprobs if self._echo else -1),

@@ -12,6 +12,7 @@ import codecs
 import copy
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
@@ -31,7 +32,7 @@ class Detokenizer:
     """Bytes of every token, for one tokenizer. Special tokens have none. Lives as long as the process."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self.pieces, self.strip_first = _byte_table(tokenizer, vocab_size)
         self._shown: dict[int, str] = {}
 
@@ -45,6 +46,12 @@ class Detokenizer:
             for token, name in other._shown.items():
                 other.pieces[token] = name.encode()
         return other
+
+    @cached_property
+    def unabridged(self) -> Detokenizer:
+        """One that writes every special token by its name."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return self.showing(token for token, about in added.items() if about.special and token < self._vocab_size)
 
     def stream(self) -> TextStream:
         if self.pieces is None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from engines.native.ipc import Ending, PromptLogprobs, TopTokens
 from engines.native.request import NO_TIMEOUTS, Finish, SamplingParams, TimeoutLayer, Timeouts
 from engines.native.serve.detokenize import Detokenizer
+from engines.native.serve.endings import PLAIN, Endings, TextEnd
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError
 from engines.native.serve.parsers.reasoning import ReasoningSplitter, ReasoningTags
-from engines.native.serve.stops import StopMatcher
 from engines.native.serve.stream import Stream
 
 
@@ -41,6 +41,7 @@ class Generation:
     reasoning: ReasoningTags | None = None
     thinking: bool = False
     detokenizer: Detokenizer | None = None
+    endings: Endings = PLAIN
     timeouts: Timeouts = NO_TIMEOUTS
     tenant: str = ""
 
@@ -99,8 +100,12 @@ class Answer:
         self._stop_ids = frozenset(generation.params.stop_token_ids)
         self._named_stop_ids = generation.named_stop_ids
         self._ids_are_news = generation.wants_token_ids
-        self._text = (generation.detokenizer or detokenizer).stream()
-        self._stops = StopMatcher(generation.stops)
+        endings = generation.endings
+        shown = generation.detokenizer or detokenizer
+        self._text = (shown.unabridged if endings.special else shown).stream()
+        self._stops = TextEnd(generation.stops, endings)
+        self._include_stop = endings.include_stop
+        self._loops = endings.detector()
         self.reasoning_tokens = 0
         self._splitter: ReasoningSplitter | None = None
         if generation.reasoning is not None:
@@ -120,43 +125,49 @@ class Answer:
             last = ending is not None and ending.finish is Finish.STOP and place == len(tokens) - 1
             if last and token in self._stop_ids:
                 delta.stopped_by = token if token in self._named_stop_ids else None
-                break  # the token that ends an answer is no part of it
-            text = self._text.push(token)
-            if self._splitter is not None:
-                text = self._answer_in(text, delta, self._splitter)
-            text, met = (text, False) if self.tokens < self._min_tokens else self._stops.push(text)
+                if self._include_stop:
+                    pieces.append(self._stops.flush() + self._shown(token, delta))
+                break  # else the token that ends an answer is no part of it
+            text, met = self._stops.push(self._shown(token, delta), self.tokens >= self._min_tokens)
             pieces.append(text)
             if met:
                 self.finish, delta.stopped_by = Finish.STOP, self._stops.met
+                break
+            if self._loops is not None and self._loops.push(token):
+                self.finish = Finish.REPETITION
+                pieces.append(self._rest(delta))
                 break
         if self.finish is None and ending is not None:
             late = ending.finish is Finish.TIMEOUT and self.tokens > 0  # a stream keeps what it has
             if ending.finish not in (Finish.STOP, Finish.LENGTH) and not late:
                 raise _failure(ending)
             self.finish = ending.finish
-            tail = self._text.flush()
-            if self._splitter is not None:
-                tail = self._rest_in(tail, delta, self._splitter)
-            tail, met = self._stops.push(tail)
-            pieces += [tail] if met else [tail, self._stops.flush()]
+            pieces.append(self._rest(delta))
         delta.text, delta.finish = "".join(pieces), self.finish
         ids_are_news = self._ids_are_news and bool(tokens)
         delta.is_news = bool(delta.text or delta.reasoning or delta.logprobs) or self.finish is not None or ids_are_news
         return delta if tokens or self.finish is not None else None
 
-    def _answer_in(self, text: str, delta: Delta, splitter: ReasoningSplitter) -> str:
+    def _shown(self, token: int, delta: Delta) -> str:
         """A token's text without the reasoning, which goes to the delta."""
+        text, splitter = self._text.push(token), self._splitter
+        if splitter is None:
+            return text
         before = splitter.thinking
         reasoning, text = splitter.push(text)
         delta.reasoning += reasoning
         self.reasoning_tokens += before and splitter.thinking
         return text
 
-    def _rest_in(self, tail: str, delta: Delta, splitter: ReasoningSplitter) -> str:
-        """The same at the end of the answer."""
-        parts = [splitter.push(tail), splitter.finish()]
-        delta.reasoning += "".join(reasoning for reasoning, _ in parts)
-        return "".join(text for _, text in parts)
+    def _rest(self, delta: Delta) -> str:
+        """What was held back, at the end of the answer."""
+        text = self._text.flush()
+        if self._splitter is not None:
+            parts = [self._splitter.push(text), self._splitter.finish()]
+            delta.reasoning += "".join(reasoning for reasoning, _ in parts)
+            text = "".join(text for _, text in parts)
+        text, met = self._stops.push(text)
+        return text if met else text + self._stops.flush()
 
 
 def _failure(ending: Ending) -> ApiError:

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from engines.native.grammar.compiler import Compiler
 from engines.native.grammar.vocabulary import checking
+from engines.native.loader.generation import sampling_defaults
 from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.tokenizer import TokenizerFacts, load_tokenizer
 from engines.native.serve.detokenize import Detokenizer
@@ -32,8 +33,9 @@ class ThinkTokens:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """reasoning: tags of what is kept apart from the answer. tool_parser: a name in `parsers.registry`. tagged: a
-    detokenizer that shows their tags, which may be special tokens. None or the plain one where there is nothing."""
+    """defaults: how its makers want it sampled, by field of a request. reasoning: tags of what is kept apart from the
+    answer. tool_parser: a name in `parsers.registry`. tagged: a detokenizer that shows their tags, which may be special
+    tokens. None or the plain one where there is nothing."""
 
     name: str
     created: int  # unix time
@@ -42,11 +44,17 @@ class ServedModel:
     tokenizer: Tokenizer
     facts: TokenizerFacts
     detokenizer: Detokenizer
+    defaults: dict[str, float]
     template: ChatTemplate | None
     think: ThinkTokens | None
     reasoning: ReasoningTags | None
     tool_parser: str | None
     tagged: Detokenizer
+
+    def token_ids(self, text: str) -> list[int]:
+        """Ids of a short text, special tokens in it recognised."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
     async def encode(self, text: str, *, add_bos: bool) -> list[int]:
         """Ids of a text; special tokens in it are recognised. `add_bos`: begin as the model wants a plain prompt."""
@@ -91,6 +99,7 @@ def load(name: str, files: ModelFiles, *, tool_parser: str = "auto", reasoning_p
         tokenizer=tokenizer,
         facts=facts,
         detokenizer=detokenizer,
+        defaults=sampling_defaults(files),
         template=ChatTemplate(facts.chat_template, special) if facts.chat_template else None,
         think=_think_tokens(tokenizer, reasoning),
         reasoning=reasoning,

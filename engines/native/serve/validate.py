@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.native.request import MAX_STOP_TOKEN_IDS, SamplingParams
 from engines.native.serve.errors import ApiError, invalid, unsupported
+
+if TYPE_CHECKING:
+    from engines.native.serve.model import ServedModel
 
 Body = dict[str, Any]
 
@@ -17,6 +20,12 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 256  # characters
 MAX_LOGIT_BIAS = 1024
 MAX_TOP_LOGPROBS = 20
+MAX_BAD_WORDS = 128
+MAX_NGRAM = 100
+MAX_DRY_LENGTH = 50  # as far as DRY looks back for a match (`engines.native.sample.history`)
+MAX_DRY_BREAKERS = 64
+DRY_BREAKERS = ("\n", ":", '"', "*")
+"""As text-generation-webui's."""
 MAX_SALT_LENGTH = 256
 MAX_PRIORITY = 1000
 _INT64 = 2**63
@@ -142,26 +151,86 @@ def check_prompt(token_ids: list[int], param: str, max_len: int) -> None:
         raise invalid(param, message, "context_length_exceeded")
 
 
+def _strings(body: Body, name: str, most: int) -> list[str] | None:
+    """An array of strings that are not empty; None where it is absent."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise invalid(name, f"{name} must be an array of strings", "invalid_type")
+    if len(value) > most:
+        raise invalid(name, f"{name} has {len(value)} strings; at most {most} are allowed")
+    for index, text in enumerate(value):
+        if not 0 < len(text) <= MAX_STOP_LENGTH:
+            raise invalid(f"{name}[{index}]", f"{name}[{index}] must have 1 to {MAX_STOP_LENGTH} characters")
+    return value
+
+
+def bad_words(body: Body, model: ServedModel) -> list[list[int]]:
+    """As vLLM takes a word apart: as it begins a text, and as it stands after a blank, where that has as many tokens
+    and begins with another one."""
+    words: list[list[int]] = []
+    for index, word in enumerate(_strings(body, "bad_words", MAX_BAD_WORDS) or ()):
+        bare = word.lstrip()
+        if not bare:
+            raise invalid(f"bad_words[{index}]", f"bad_words[{index}] is blank; give a word")
+        begins, follows = model.token_ids(bare), model.token_ids(f" {bare}")
+        words += [ids for ids in (begins,) if ids]
+        if follows and begins and follows[0] != begins[0] and len(follows) == len(begins):
+            words.append(follows)
+    return words
+
+
+def dry_breakers(texts: list[str] | None, model: ServedModel) -> list[int]:
+    """As text-generation-webui finds them: the last token of each string, behind a letter."""
+    found = [model.token_ids(f"a{text}") for text in (DRY_BREAKERS if texts is None else texts)]
+    return list(dict.fromkeys(ids[-1] for ids in found if ids))
+
+
+def allowed_token_ids(body: Body, vocab_size: int) -> list[int]:
+    value = body.get("allowed_token_ids")
+    if value is None:
+        return []
+    if not token_ids(value, "allowed_token_ids", vocab_size):
+        raise invalid("allowed_token_ids", "allowed_token_ids is empty; give at least one token id, or leave it out")
+    return list(dict.fromkeys(value))
+
+
 def sampling(
-    body: Body, *, vocab_size: int, eos_token_ids: list[int], max_tokens: int, logprobs: int, prompt_logprobs: int = -1
+    body: Body, model: ServedModel, *, max_tokens: int, logprobs: int, prompt_logprobs: int = -1
 ) -> SamplingParams:
-    """All that says how tokens are drawn."""
+    """All that says how tokens are drawn. What the body leaves out is as the model's makers want it, where its files
+    say so (`ServedModel.defaults`)."""
+    vocab_size, defaults = model.vocab_size, model.defaults
     stop_ids = token_ids(body.get("stop_token_ids") or [], "stop_token_ids", vocab_size)
-    eos = [] if boolean(body, "ignore_eos") else eos_token_ids
+    eos = () if boolean(body, "ignore_eos") else model.facts.eos_ids
     stop_ids = list(dict.fromkeys([*stop_ids, *eos]))
     if len(stop_ids) > MAX_STOP_TOKEN_IDS:
         raise invalid("stop_token_ids", f"{len(stop_ids)} stop token ids; at most {MAX_STOP_TOKEN_IDS} are allowed")
-    top_k = integer(body, "top_k", 0, -1, _INT64)
+    top_k = integer(body, "top_k", int(defaults.get("top_k", 0)), -1, _INT64)
+    dry = number(body, "dry_multiplier", 0.0, 0.0, 100.0)
+    breakers = _strings(body, "dry_sequence_breakers", MAX_DRY_BREAKERS)
     return SamplingParams(
-        temperature=number(body, "temperature", 1.0, 0.0, 2.0),
+        temperature=number(body, "temperature", defaults.get("temperature", 1.0), 0.0, 2.0),
         top_k=max(0, top_k) if top_k < vocab_size else 0,
-        top_p=number(body, "top_p", 1.0, 0.0, 1.0, above=True),
-        min_p=number(body, "min_p", 0.0, 0.0, 1.0),
+        top_p=number(body, "top_p", defaults.get("top_p", 1.0), 0.0, 1.0, above=True),
+        min_p=number(body, "min_p", defaults.get("min_p", 0.0), 0.0, 1.0),
+        typical_p=number(body, "typical_p", 1.0, 0.0, 1.0, above=True),
         seed=integer(body, "seed", random.getrandbits(63), -_INT64, _INT64 - 1),
-        repetition_penalty=number(body, "repetition_penalty", 1.0, 0.0, 10.0, above=True),
+        repetition_penalty=number(
+            body, "repetition_penalty", defaults.get("repetition_penalty", 1.0), 0.0, 10.0, above=True
+        ),
         presence_penalty=number(body, "presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=number(body, "frequency_penalty", 0.0, -2.0, 2.0),
+        dry_multiplier=dry,
+        dry_base=number(body, "dry_base", 1.75, 1.0, 4.0),
+        dry_allowed_length=integer(body, "dry_allowed_length", 2, 1, MAX_DRY_LENGTH),
+        dry_range=integer(body, "dry_range", 0, 0, _INT64 - 1),
+        dry_breakers=dry_breakers(breakers, model) if dry else [],
+        no_repeat_ngram_size=integer(body, "no_repeat_ngram_size", 0, 0, MAX_NGRAM),
         logit_bias=logit_bias(body, vocab_size),
+        bad_words=bad_words(body, model),
+        allowed_token_ids=allowed_token_ids(body, vocab_size),
         max_tokens=max(1, max_tokens),  # 0 with echo: one is drawn and not shown
         min_tokens=integer(body, "min_tokens", 0, 0, max(1, max_tokens)),
         stop_token_ids=stop_ids,
@@ -180,8 +249,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "prediction": (),
     "use_beam_search": (False,),
-    "include_stop_str_in_output": (False,),
-    "skip_special_tokens": (True,),
     "guided_whitespace_pattern": (),
 }
 """Fields that would change the answer, with the values that ask for nothing beyond what there is."""

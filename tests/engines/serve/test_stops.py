@@ -47,3 +47,13 @@ def test_any_split_gives_the_text_before_the_first_stop(pieces: list[str], stops
         assert any(whole[len(text) :].startswith(stop) for stop in stops)
     else:
         assert text == whole
+
+
+def test_the_string_that_was_met_is_named() -> None:
+    matcher = StopMatcher(["bcd", "ab", "abc", "zz"])
+    assert matcher.met is None
+    assert matcher.push("xyabcd") == ("xy", True)
+    assert matcher.met == "ab"  # complete first, as if the text had come character by character
+    matcher = StopMatcher(["cd", "bcd"])
+    assert matcher.push("abcd") == ("a", True)
+    assert matcher.met == "bcd"  # complete together, and the longest
