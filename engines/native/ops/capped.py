@@ -26,7 +26,7 @@ def attend(
     for first in range(0, count, step):
         span = slice(first, first + step)
         some = own[span].view(-1, len(k), heads // len(k), size).permute(1, 2, 0, 3)  # [hk, group, queries, d]
-        scores = _capped(some @ k[:, None].transpose(2, 3), scale, softcap)
+        scores = cap_scores(some @ k[:, None].transpose(2, 3), scale, softcap)
         if mask is not None:
             scores.masked_fill_(~mask[span], -torch.inf)
         out[span] = (scores.softmax(-1) @ v[:, None]).permute(2, 0, 1, 3).reshape(-1, heads, size)
@@ -46,12 +46,13 @@ def attend_together(
     kv_heads, _, size = keys.shape
     k, v = (group.gathered(pool, block_size) for pool in (keys, values))
     own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)  # [hk × n, hq / hk, d]
-    scores = _capped(torch.bmm(own, k.transpose(1, 2)), scale, softcap)
+    scores = cap_scores(torch.bmm(own, k.transpose(1, 2)), scale, softcap)
     if group.mask is not None:
         scores += group.mask.to(q.dtype)
     out = torch.bmm(scores.softmax(-1), v).view(kv_heads, group.rows, -1, size)
     return out.transpose(0, 1).reshape(q.shape)
 
 
-def _capped(scores: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
+def cap_scores(scores: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
+    """Products of queries and keys, written over: softcap × tanh(scale × product / softcap)."""
     return scores.mul_(scale / softcap).tanh_().mul_(softcap)

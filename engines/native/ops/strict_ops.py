@@ -13,25 +13,47 @@ compares bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from engines.native.ops.base import Batch
+from engines.native.ops.capped import cap_scores
 from engines.native.ops.torch_ops import TorchOps
 from engines.native.sample.sampler import Sampler
 from engines.native.sample.strict_sampler import StrictSampler
 
 TILE = 16
 """Queries in a tile, and the step in which its keys grow."""
+Scored = Callable[[torch.Tensor], torch.Tensor]
+"""Products of queries and keys, which it may write over → scores."""
 
 
 class StrictOps(TorchOps):
     def attention(
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
+        return self._attend(q, k_cache, v_cache, batch, window, lambda products: products.mul_(scale))
+
+    def capped_attention(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        batch: Batch,
+        scale: float,
+        window: int,
+        softcap: float,
+    ) -> torch.Tensor:
+        return self._attend(q, k_cache, v_cache, batch, window, lambda products: cap_scores(products, scale, softcap))
+
+    def _attend(
+        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, window: int, scored: Scored
+    ) -> torch.Tensor:
         keys, values = self._by_head(k_cache)[0], self._by_head(v_cache)[0]
         out = torch.empty_like(q)
         for tile in self._tiles(batch, k_cache.shape[2], window):
-            tile.attend(q, keys, values, out, scale)
+            tile.attend(q, keys, values, out, scored)
         return out
 
     def sampler(self, rows: int, vocab: int, device: torch.device) -> Sampler:
@@ -54,7 +76,7 @@ class _Tile:
         self.places, self.mask = places, mask
 
     def attend(
-        self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, scale: float
+        self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, scored: Scored
     ) -> None:
         """q, out [t, hq, d] of the batch; keys, values [hk, places, d]."""
         kv_heads, size = keys.shape[0], q.shape[2]
@@ -63,7 +85,7 @@ class _Tile:
         padded = q.new_zeros(TILE, kv_heads, group, size)
         padded[self.line : self.line + self.count] = q[own].view(self.count, kv_heads, group, size)
         lines = padded.permute(1, 2, 0, 3).reshape(kv_heads, group * TILE, size)
-        scores = torch.bmm(lines, keys[:, self.places].transpose(1, 2)).mul_(scale)
+        scores = scored(torch.bmm(lines, keys[:, self.places].transpose(1, 2)))
         scores.view(kv_heads, group, TILE, -1).add_(self.mask)
         found = torch.bmm(scores.softmax(-1), values[:, self.places]).view(kv_heads, group, TILE, size)
         out[own] = found.permute(2, 0, 1, 3)[self.line : self.line + self.count].reshape(self.count, -1, size)

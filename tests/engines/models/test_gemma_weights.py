@@ -16,7 +16,7 @@ from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from tests.engines.weights import DATA, FOLDER
 
-pytestmark = [pytest.mark.weights, pytest.mark.slow]
+pytestmark = [pytest.mark.weights, pytest.mark.nightly]
 
 NAME = "gemma-3-270m-q4_k_m.gguf"
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"

@@ -11,6 +11,9 @@ from engines.native.models.config import Moe
 from engines.native.ops import capped
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.row_views import RowView
+from engines.native.ops.strict_ops import StrictOps
+from engines.native.ops.torch_ops import TorchOps
+from tests.engines.test_strict import HEADS, SIZE, batch_of, pools
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 40])
@@ -49,3 +52,28 @@ def test_a_long_chunk_in_pieces_is_the_same(monkeypatch):
     scores = scores.masked_fill(torch.ones(30, 30).triu(1).bool(), -torch.inf)
     wanted = scores.softmax(-1) @ v.repeat_interleave(2, 0)
     torch.testing.assert_close(whole, wanted.transpose(0, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [0, 5, 24])
+def test_capped_attention_is_the_same_in_strict_mode_and_of_the_same_bits_in_every_chunk(window):
+    keys, values = pools(24)
+    rows, tables = [(0, 19), (30, 1), (13, 9)], [[3, 1, 2], [9, 8, 7, 6], [12, 14, 13]]
+    q = torch.randn(29, HEADS, SIZE, generator=torch.Generator().manual_seed(3))
+    strict, loose = StrictOps(), TorchOps()
+    whole = strict.capped_attention(q, keys, values, batch_of(rows, tables), 0.25, window, 1.5)
+    torch.testing.assert_close(
+        whole, loose.capped_attention(q, keys, values, batch_of(rows, tables), 0.25, window, 1.5)
+    )
+    first = strict.capped_attention(q[:6], keys, values, batch_of([(0, 6)], tables[:1]), 0.25, window, 1.5)
+    last = strict.capped_attention(q[6:19], keys, values, batch_of([(6, 13)], tables[:1]), 0.25, window, 1.5)
+    assert torch.equal(torch.cat([first, last]), whole[:19])
+
+
+def test_capped_decodes_together_equal_each_alone():
+    keys, values = pools(24)
+    rows, tables = [(18, 1), (30, 1), (4, 1)], [[3, 1, 2], [9, 8, 7, 6], [12]]
+    q = torch.randn(3, HEADS, SIZE, generator=torch.Generator().manual_seed(4))
+    together = TorchOps().capped_attention(q, keys, values, batch_of(rows, tables), 0.25, 0, 1.5)
+    for n, (row, table) in enumerate(zip(rows, tables, strict=True)):
+        alone = TorchOps().capped_attention(q[n : n + 1], keys, values, batch_of([row], [table]), 0.25, 0, 1.5)
+        torch.testing.assert_close(together[n : n + 1], alone)
