@@ -12,6 +12,7 @@ import pytest
 
 from tests.engines.instances import NAME, Running
 from tests.engines.talking_model import write_talking_model
+from tests.tiny_models import write_safetensors
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
 THOUGHT = f"<think>which city?</think>I look it up.{CALL}"
@@ -325,3 +326,52 @@ def test_messages_count_and_refuse(claude: anthropic.Anthropic, server: Running)
         pytest.raises(anthropic.AuthenticationError),
     ):
         stranger.messages.create(model=NAME, max_tokens=5, messages=user("x"))
+
+
+# Structured output: a real core, whose tiny model would write anything
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = write_safetensors(tmp_path_factory.mktemp("tiny") / "model")
+    running = Running(folder, max_num_seqs=4, kv_cache_bytes=2**20)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {"rain": {"type": "boolean"}, "wind": {"enum": ["none", "some", "storm"]}},
+    "required": ["rain", "wind"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.slow
+def test_structured_output_in_each_api(tiny: Running) -> None:
+    ai = openai.OpenAI(base_url=f"{tiny.url}/v1", api_key=tiny.token, max_retries=0)
+    claude = anthropic.Anthropic(base_url=tiny.url, api_key=tiny.token, max_retries=0)
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA, "strict": True}}
+    flat: Any = {"format": {"type": "json_schema", "name": "weather", "schema": SCHEMA, "strict": True}}
+    said: list[str | None] = []
+    whole = ai.chat.completions.create(model=NAME, messages=user("go"), response_format=wanted, n=4, temperature=1.5)
+    said += [choice.message.content for choice in whole.choices]
+    with ai.chat.completions.stream(model=NAME, messages=user("go"), response_format=wanted) as stream:
+        said.append(stream.get_final_completion().choices[0].message.content)
+    said.append(ai.completions.create(model=NAME, prompt="go", max_tokens=80, extra_body={
+        "structured_outputs": {"json": SCHEMA}}).choices[0].text)  # fmt: skip
+    said.append(ai.responses.create(model=NAME, input="go", text=flat).output_text)
+    config: Any = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    message = claude.messages.create(model=NAME, max_tokens=80, messages=user("go"), output_config=config)
+    said += [block.text for block in message.content if block.type == "text"]
+    assert len(said) == 8
+    for text in said:
+        assert text is not None
+        told = json.loads(text)
+        assert set(told) == {"rain", "wind"}
+        assert told["wind"] in ("none", "some", "storm")
+    with pytest.raises(openai.BadRequestError) as refused:
+        ai.responses.create(model=NAME, input="go", text={"format": {**flat["format"], "schema": {"type": "colour"}}})
+    assert refused.value.param == "text.format"

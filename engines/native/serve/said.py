@@ -6,6 +6,7 @@ known in one place only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,8 +67,9 @@ def renamed(error: ApiError, names: dict[str, str]) -> ApiError:
     param = error.param
     if param is None:
         return error
-    if param.startswith("messages["):  # its list of messages is not the client's
-        param = "messages"
-    named = names.get(param, param)
-    message = error.message.replace(param, named) if named != param else error.message
+    head = re.split(r"[.\[]", param)[0]
+    if head not in names and head != "messages":  # whose parts the client numbers in another way
+        return error
+    named = names.get(head, head)
+    message = error.message.replace(param, named)
     return ApiError(error.status, message, param=named, code=error.code, retry_after=error.retry_after)
