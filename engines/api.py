@@ -91,6 +91,7 @@ class ModelShape(msgspec.Struct, frozen=True):
     tied_embeddings: bool = False
     sliding_window: int = 0  # tokens; 0 = none
     kv_values: int = 0  # in the KV cache, of a token, in all layers; 0 = 2 × layers × kv_heads × head_dim
+    task: str = "generate"  # "generate" | "embed" (a vector per text) | "score" (a number per pair of texts)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from engines.api import Capabilities, Fit, LaunchSpec, ModelShape, Role, size_te
 from engines.native import memory
 from engines.native.config import DTYPES, ConfigError, options_schema
 from engines.native.models.config import ARCHITECTURES, MIXTURES
+from engines.native.pooling import memory as pooling_memory
+from engines.native.pooling.config import ENCODERS, Task
 
 
 class NativeEngine:
@@ -20,11 +22,14 @@ class NativeEngine:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             formats=["gguf", "safetensors"],
-            architectures=list(ARCHITECTURES),
+            architectures=[*ARCHITECTURES, *ENCODERS],
             devices=["cpu", "cuda"],
             dtypes=[dtype for dtype in DTYPES if dtype != "auto"],
             roles=[Role.UNIFIED],
-            features=["prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed", "tools", "reasoning"],
+            features=[
+                *("prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed", "tools", "reasoning"),
+                *("embeddings", "score"),
+            ],
         )
 
     def options_schema(self) -> dict[str, Any]:
@@ -41,6 +46,8 @@ class NativeEngine:
 
         `spec.device` "auto" is taken as a CPU: placement asks with the device that it has in mind.
         """
+        if shape.task != Task.GENERATE:
+            return pooling_memory.fit(shape, spec, available)
         device = "cuda" if spec.device == "cuda" else "cpu"
         try:
             demand = memory.demand_of(

@@ -9,10 +9,13 @@ import sys
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from engines.native.loader.errors import BadModel
-from engines.native.loader.model_files import ModelFiles, open_model, read_json
+from engines.native.loader.model_files import ModelFiles, read_json
 from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.models.config import DecoderConfig
+from engines.native.pooling.files import PoolingFiles, open_any
 from engines.protocol import Channel, ChildError, read_spec
 
 
@@ -21,7 +24,11 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
     paths, format = spec.get("paths"), spec.get("format")
     if not isinstance(paths, dict) or not paths or not isinstance(format, str):
         raise ChildError("bad_spec", "the spec needs 'paths' (name → path) and 'format'")
-    files = open_model(format, paths)
+    files = open_any(format, paths)
+    if isinstance(files, PoolingFiles):
+        shape, tensors = msgspec.to_builtins(files.shape()), files.stored
+    else:
+        shape, tensors = _shape(files.config), files.tensors
     tokenizer, facts = load_tokenizer(files)
     highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if highest >= files.config.vocab:
@@ -30,11 +37,11 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
             f"the tokenizer has token id {highest}, but the embedding has {files.config.vocab} rows",
             "the tokenizer belongs to another model",
         )
-    kinds = Counter(info.type for info in files.tensors.values() if len(info.shape) > 1)
+    kinds = Counter(info.type for info in tensors.values() if len(info.shape) > 1)
     main = kinds.most_common(1)[0][0]
     floating = main in ("F32", "F16", "BF16")
     return {
-        "shape": _shape(files.config),
+        "shape": shape,
         "dtype": {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(main, "float32"),
         "quantization": "" if floating else main,
         "license": _license(files),
@@ -46,8 +53,8 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
             "eos": list(facts.eos_ids),
         },
         "chat_template": facts.chat_template,
-        "tensors": len(files.tensors),
-        "weights_bytes": sum(info.nbytes for info in files.tensors.values()),
+        "tensors": len(tensors),
+        "weights_bytes": sum(info.nbytes for info in tensors.values()),
     }
 
 
@@ -70,7 +77,7 @@ def _shape(config: DecoderConfig) -> dict[str, Any]:
     }
 
 
-def _license(files: ModelFiles) -> str:
+def _license(files: ModelFiles | PoolingFiles) -> str:
     """From the GGUF's metadata, or the front matter of the model card."""
     if files.gguf is not None:
         return str(files.gguf.metadata.get("general.license", ""))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import zmq
 
+from engines.native.pooling.messages import Pool, PoolUpdate
 from engines.native.request import Finish, SamplingParams, Timeouts
 
 VERSION = 1
@@ -99,8 +100,8 @@ class Update(msgspec.Struct, tag=True, array_like=True):
     tenants_waiting: int = 0
 
 
-ToCore = Add | End | Shutdown
-FromCore = Loading | Ready | LoadFailed | Update
+ToCore = Add | End | Shutdown | Pool
+FromCore = Loading | Ready | LoadFailed | Update | PoolUpdate
 
 _encoder = msgspec.msgpack.Encoder()
 _to_core = msgspec.msgpack.Decoder(ToCore)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from engines.native.loader.model_files import ModelFiles, read_json
+from engines.native.loader.model_files import read_json
+from engines.native.loader.tokenizer import TokenizerSource
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ _BOUNDS = {
 }
 
 
-def sampling_defaults(files: ModelFiles) -> dict[str, float]:
+def sampling_defaults(files: TokenizerSource) -> dict[str, float]:
     """Field of a request → value, for those that the files name. Raises BadModel for a JSON file that is none."""
     if files.gguf is not None:
         metadata = files.gguf.metadata

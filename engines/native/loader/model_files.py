@@ -14,6 +14,9 @@ from engines.native.loader.names import IGNORED_SUFFIXES, expected_shapes, layou
 from engines.native.loader.safetensors import read_safetensors
 from engines.native.loader.tensors import TensorInfo
 from engines.native.models.config import DecoderConfig
+from engines.native.pooling.config import Task
+from engines.native.pooling.headless import as_generating
+from engines.native.pooling.task import task_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,6 @@ class ModelFiles:
     config: DecoderConfig
     tensors: dict[str, TensorInfo]
     gguf: GgufFile | None
-
-    @property
-    def interleaved_rope(self) -> bool:
-        """GGUF's llama keeps the rows of q and k paired for rotation (2i, 2i+1); the decoder wants halves."""
-        return self.gguf is not None and self.config.architecture == "llama"
 
 
 def open_model(format: str, paths: dict[str, str]) -> ModelFiles:
@@ -63,6 +61,8 @@ def _open_safetensors(paths: dict[str, Path]) -> ModelFiles:
     tensors: dict[str, TensorInfo] = {}
     for name in sorted(shards):
         tensors.update(read_safetensors(shards[name]))
+    if task_of("safetensors", paths) is not Task.GENERATE:
+        config, tensors = as_generating(config, tensors)
     return ModelFiles("safetensors", paths, config, _checked(config, tensors, "safetensors"), None)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
 from engines.native.loader.errors import BadModel
 from engines.native.loader.gguf import GgufFile
 from engines.native.loader.gguf_tokenizer import from_gguf
-from engines.native.loader.model_files import ModelFiles, read_json
+from engines.native.loader.model_files import read_json
 
 # Tokens that end an answer in one of the usual chat formats, whatever the file's eos says.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>")
@@ -32,7 +32,17 @@ class TokenizerFacts:
     chat_template: str
 
 
-def load_tokenizer(files: ModelFiles) -> tuple[Tokenizer, TokenizerFacts]:
+class TokenizerSource(Protocol):
+    """An opened model: ModelFiles, or PoolingFiles."""
+
+    @property
+    def paths(self) -> dict[str, Path]: ...
+
+    @property
+    def gguf(self) -> GgufFile | None: ...
+
+
+def load_tokenizer(files: TokenizerSource) -> tuple[Tokenizer, TokenizerFacts]:
     """`tokenizer.encode(text, add_special_tokens=False)` gives the ids of a text with special tokens recognised.
     Raises BadModel("unknown_tokenizer"), naming the key."""
     if files.gguf is not None:

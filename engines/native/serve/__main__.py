@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from engines.api import RunDir
+from engines.native.pooling.task import core_module
 from engines.native.serve.core_process import CoreProcess
 
 
@@ -30,12 +31,12 @@ async def serve(run_dir: RunDir) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    core = CoreProcess(run_dir.path)
+    core = CoreProcess(run_dir.path, core_module(run_dir.path))
     try:
         await core.start()
         from engines.native.serve.lifecycle import Instance
 
-        return await Instance(run_dir, stop, core).serve()
+        return await Instance(run_dir, stop, core, core_module(run_dir.path)).serve()
     finally:
         core.kill()
         await core.close()

@@ -17,9 +17,11 @@ from aiohttp import web
 
 from engines.api import Phase
 from engines.native.serve import fields, messages, tokens, validate
+from engines.native.serve.beams import generator_for
 from engines.native.serve.capabilities import capabilities
 from engines.native.serve.chat import ChatEndpoint
 from engines.native.serve.completions import CompletionEndpoint
+from engines.native.serve.embeddings import EmbeddingApi, Pooling, wrong_task
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError, invalid
 from engines.native.serve.generate import Delta, Generation, Generator, Usage
@@ -28,6 +30,7 @@ from engines.native.serve.model import ServedModel
 from engines.native.serve.openai import ChunkEvents
 from engines.native.serve.response_events import ResponseEvents
 from engines.native.serve.responses import ResponsesEndpoint
+from engines.native.serve.score import ScoreApi
 from engines.native.serve.sse import Events, EventStream, SlowReaders
 
 log = logging.getLogger(__name__)
@@ -70,6 +73,9 @@ class Api:
                 web.get("/tokenizer_info", self._tokenizer_info),
             ]
         )
+        pooling = Pooling(engine, model)
+        for api in (EmbeddingApi(pooling, self._body), ScoreApi(pooling, self._body)):
+            self.app.add_routes(api.routes())
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -166,10 +172,12 @@ class Api:
         body = await self._body(request)
         max_len = self._engine.require_ready().max_len
         self._model.require_name(body.get("model"))
+        if self._model.pooling is not None:
+            raise wrong_task(self._model)
         stream = validate.boolean(body, "stream")
         endpoint = make(self._model, body, max_len)
         asked = fields.scheduled(await endpoint.generation(), body, request.headers)
-        generator = Generator(self._engine, self._model.detokenizer, asked)
+        generator = generator_for(asked)(self._engine, self._model.detokenizer, asked)
         events = make_events(body, endpoint, generator)
         if stream:
             return await self._stream(request, generator, events)

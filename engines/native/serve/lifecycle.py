@@ -14,7 +14,7 @@ from aiohttp import web
 
 from engines.api import EngineState, LaunchSpec, Local, Phase, Role, RunDir
 from engines.native.loader.errors import BadModel
-from engines.native.loader.model_files import open_model
+from engines.native.pooling.files import open_any
 from engines.native.request import Finish
 from engines.native.serve.app import Api
 from engines.native.serve.core_process import CORE_MODULE, CoreProcess
@@ -22,6 +22,7 @@ from engines.native.serve.engine import CoreLost, Engine, EngineLimits, LoadErro
 from engines.native.serve.metrics import Metrics
 from engines.native.serve.model import ServedModel, load
 from engines.native.serve.options import ServeOptions, read_options
+from engines.native.serve.pooling import PoolingEngine
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Instance:
         except ValueError as error:
             raise StartError("bad_spec", str(error)) from error
         listener = self._bind()
-        files = await asyncio.to_thread(open_model, self.spec.format, self.local.paths)
+        files = await asyncio.to_thread(open_any, self.spec.format, self.local.paths)
         try:
             model = await asyncio.to_thread(
                 load,
@@ -141,7 +142,8 @@ class Instance:
 
     async def _run(self, options: ServeOptions, model: ServedModel, listener: socket.socket) -> None:
         limits = EngineLimits(options.max_queued, options.timeouts)
-        engine = Engine(self._make_core, limits, self._metrics, lambda status: self._on_status(engine, status))
+        kind = PoolingEngine if model.pooling is not None else Engine
+        engine = kind(self._make_core, limits, self._metrics, lambda status: self._on_status(engine, status))
         api = Api(engine, model, self.local.token, max_body_bytes=options.max_body_bytes)
         runner = web.AppRunner(api.app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await runner.setup()

@@ -13,10 +13,13 @@ from engines.native.grammar.vocabulary import checking
 from engines.native.loader.generation import sampling_defaults
 from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.tokenizer import TokenizerFacts, load_tokenizer
+from engines.native.pooling.config import Task
+from engines.native.pooling.files import PoolingFiles
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.errors import ApiError
 from engines.native.serve.parsers import registry
 from engines.native.serve.parsers.reasoning import ReasoningTags
+from engines.native.serve.pooling import PoolingText, pooling_text
 from engines.native.serve.template import ChatTemplate
 
 _LONG_TEXT = 8192
@@ -50,6 +53,11 @@ class ServedModel:
     reasoning: ReasoningTags | None
     tool_parser: str | None
     tagged: Detokenizer
+    pooling: PoolingText | None  # of a model that gives numbers and no text
+
+    @property
+    def task(self) -> Task:
+        return Task.GENERATE if self.pooling is None else self.pooling.head.task
 
     def token_ids(self, text: str) -> list[int]:
         """Ids of a short text, special tokens in it recognised."""
@@ -63,6 +71,8 @@ class ServedModel:
         else:
             encoding = await asyncio.to_thread(self.tokenizer.encode, text, add_special_tokens=False)
             ids = encoding.ids
+        if add_bos and self.pooling is not None:
+            return self.pooling.whole(text)
         bos = self.facts.bos_id
         if add_bos and self.facts.add_bos and bos is not None and ids[:1] != [bos]:
             return [bos, *ids]
@@ -77,7 +87,9 @@ class ServedModel:
             raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def load(name: str, files: ModelFiles, *, tool_parser: str = "auto", reasoning_parser: str = "auto") -> ServedModel:
+def load(
+    name: str, files: ModelFiles | PoolingFiles, *, tool_parser: str = "auto", reasoning_parser: str = "auto"
+) -> ServedModel:
     """Raises BadModel for a tokenizer that is missing or unknown, ValueError for a template that is no Jinja."""
     tokenizer, facts = load_tokenizer(files)
     vocab_size = files.config.vocab
@@ -105,6 +117,7 @@ def load(name: str, files: ModelFiles, *, tool_parser: str = "auto", reasoning_p
         reasoning=reasoning,
         tool_parser=parser,
         tagged=detokenizer.showing(shown) if shown else detokenizer,
+        pooling=pooling_text(files, tokenizer) if isinstance(files, PoolingFiles) else None,
     )
 
 

@@ -19,6 +19,9 @@ from tursiops.registry import names, rows, sources
 from tursiops.registry.models import Alias, Model, SourceKind, Version, VersionFile, VersionState
 
 IMPORTER = Actor("importer")
+DEFAULT_TASK = "text-generation"
+TASKS = {"embed": "feature-extraction", "score": "text-ranking"}
+"""A shape's task → the model's, by the names that hubs give them."""
 
 
 def import_model(
@@ -106,6 +109,7 @@ def version_ready(*, version: Version, report: dict[str, Any]) -> None:
     version.chat_template = facts.get("chat_template") or ""
     version.state, version.reason = VersionState.READY, ""
     version.save()
+    Model.objects.filter(pk=version.model_id).update(task=TASKS.get(version.shape.get("task", ""), DEFAULT_TASK))
     VersionFile.objects.bulk_create(
         VersionFile(version=version, name=item["name"], blob_id=item["sha256"]) for item in report["files"]
     )

@@ -25,7 +25,12 @@ SAFETENSORS_COMPANIONS = (
     "chat_template.jinja",
     "LICENSE*",
     "README.md",  # its front matter names the licence
+    "modules.json",  # of an embedding model: its steps, the longest text, how a vector is made of its tokens
+    "sentence_*_config.json",
+    "config_sentence_transformers.json",
 )
+POOLING = "*_Pooling/config.json"
+"""The one file of a model that lies in a folder."""
 UNSAFE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
@@ -47,7 +52,8 @@ def choose(names: Iterable[str], wanted: str = "") -> Choice:
     top = [name for name in names if "/" not in name]
     weights = [name for name in top if name.endswith(".safetensors")]
     if weights:
-        return Choice("safetensors", _safetensors(top, weights))
+        pooling = [name for name in names if name.count("/") == 1 and fnmatch(name, POOLING)]
+        return Choice("safetensors", sorted([*_safetensors(top, weights), *pooling]))
     gguf = [name for name in names if name.endswith(".gguf")]
     if gguf:
         return Choice("gguf", _gguf(gguf))
@@ -59,6 +65,11 @@ def choose(names: Iterable[str], wanted: str = "") -> Choice:
             "Choose a repository or folder with safetensors or GGUF files, or convert it.",
         )
     raise ChildError("no_weights", "there is no .gguf and no .safetensors file", "Check the name or the folder.")
+
+
+def stored_name(name: str) -> str:
+    """What a file is called in a version, which has no folders: its own name, but for the pooling's."""
+    return name.replace("/", "__") if fnmatch(name, POOLING) else name.rpartition("/")[2]
 
 
 def _wanted(names: list[str], wanted: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from engines.protocol import ChildError
 from tursiops.core.filestore import FileStore, check_space
-from tursiops.registry.importer.choose import choose
+from tursiops.registry.importer.choose import choose, stored_name
 from tursiops.registry.importer.download import download
 from tursiops.registry.importer.http import NETWORK_ERRORS, Client
 from tursiops.registry.importer.progress import Progress
@@ -56,7 +56,7 @@ def fetch(spec: dict[str, Any], store: FileStore, progress: Progress) -> dict[st
         except urllib.error.HTTPError as error:
             raise _refusal(error, repository, file.name) from error
         progress.end(stored.size)
-        files.append({"name": file.name.rpartition("/")[2], "sha256": stored.sha256, "size": stored.size})
+        files.append({"name": stored_name(file.name), "sha256": stored.sha256, "size": stored.size})
     shutil.rmtree(incoming)
     return {"files": files, "format": choice.format, "revision": commit, "license": license_name}
 

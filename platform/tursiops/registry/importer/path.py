@@ -7,7 +7,7 @@ from typing import Any
 
 from engines.protocol import ChildError
 from tursiops.core.filestore import FileStore
-from tursiops.registry.importer.choose import choose
+from tursiops.registry.importer.choose import POOLING, choose, stored_name
 from tursiops.registry.importer.progress import Progress
 
 
@@ -40,6 +40,7 @@ def fetch(spec: dict[str, Any], store: FileStore, progress: Progress) -> dict[st
     real = check(spec["ref"], spec["roots"])
     folder = real if real.is_dir() else real.parent
     names = [path.name for path in folder.iterdir()] if real.is_dir() else [real.name]
+    names += [str(path.relative_to(folder)) for path in folder.glob(POOLING)] if real.is_dir() else []
     choice = choose(names, wanted="" if real.is_dir() or real.suffix != ".gguf" else real.name)
     paths = {name: _inside(folder, name, spec["roots"]) for name in choice.names}
     progress.total = sum(path.stat().st_size for path in paths.values())
@@ -48,7 +49,7 @@ def fetch(spec: dict[str, Any], store: FileStore, progress: Progress) -> dict[st
         progress.begin(name)
         stored = store.put_file(path, progress=progress)
         progress.end(stored.size)
-        files.append({"name": name, "sha256": stored.sha256, "size": stored.size})
+        files.append({"name": stored_name(name), "sha256": stored.sha256, "size": stored.size})
     return {"files": files, "format": choice.format, "revision": "", "license": ""}
 
 
