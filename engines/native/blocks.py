@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +27,30 @@ NULL_BLOCK = 0
 """Padded tokens are written there; it is never handed out."""
 
 
+class LowerTier(Protocol):
+    """Where cached blocks go that are to be overwritten (`engines.native.host_tier`)."""
+
+    def evicted(self, block: int, key: Key, prefix: Prefix) -> None:
+        """`block` still holds what `key` says, until the next step is launched."""
+        ...
+
+    def identity(self, key: Key) -> Prefix | None:
+        """Of the prefix that the block of `key` completes, where the tier has it: it stays the same on its way up."""
+        ...
+
+
 class BlockPool:
     """Blocks 1 … num_blocks − 1 of `block_size` tokens each."""
 
-    def __init__(self, num_blocks: int, block_size: int, *, caching: bool = True) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, *, caching: bool = True, lower: LowerTier | None = None
+    ) -> None:
         if num_blocks < 2:
             raise ValueError(f"the KV pool needs at least 2 blocks (block 0 is the null block), got {num_blocks}")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.caching = caching
+        self._lower = lower
         self.settled = 0  # newest step of which the runner is done
         self._next_prefix = 1
         self._fence: deque[tuple[int, list[int]]] = deque()  # (step, blocks given back while it was in flight)
@@ -70,7 +86,10 @@ class BlockPool:
 
     def match(self, token_ids: NDArray[np.int32], salt: str) -> tuple[list[int], Prefix]:
         """Longest cached prefix in full blocks, and its identity. Takes no reference: `acquire` before `allocate`."""
-        prefix: Prefix = salt
+        return self.match_after(salt, token_ids)
+
+    def match_after(self, prefix: Prefix, token_ids: NDArray[np.int32]) -> tuple[list[int], Prefix]:
+        """`match` of what follows the prefix of that identity."""
         blocks: list[int] = []
         if not self.caching:
             return blocks, prefix
@@ -94,13 +113,43 @@ class BlockPool:
             return self._prefixes[found]
         if self._keys[block] is not None:
             self._forget(block)
-        prefix = self._next_prefix
-        self._next_prefix += 1
+        prefix = self._lower.identity(key) if self._lower is not None else None
+        if prefix is None:
+            prefix = self._next_prefix
+            self._next_prefix += 1
+        self._enter(block, key, prefix)
+        return prefix
+
+    def _enter(self, block: int, key: Key, prefix: Prefix) -> None:
         self._prefixes[block] = prefix
         if self.caching:
             self._index[key] = block
             self._keys[block] = key
-        return prefix
+
+    def adopt(self, key: Key, prefix: Prefix) -> int:
+        """A free block that from now on is the cached one of `key`. The caller checks `available`."""
+        (block,) = self.allocate(1)
+        self._enter(block, key, prefix)
+        self._free([block])
+        return block
+
+    def identity(self, key: Key) -> Prefix | None:
+        """Of the prefix that the cached block of `key` completes."""
+        block = self._index.get(key)
+        return None if block is None else self._prefixes[block]
+
+    def touch(self, blocks: Sequence[int], fence: int) -> None:
+        """They are in use until step `fence` is settled, and then the last to be evicted."""
+        self.acquire(blocks)
+        self.release(blocks, fence)
+
+    def find(self, key: Key) -> int | None:
+        return self._index.get(key)
+
+    def forget(self, block: int) -> None:
+        """Its content can't be trusted: nobody may find it."""
+        if self._keys[block] is not None:
+            self._forget(block)
 
     def prefix_after(self, blocks: Sequence[int], salt: str) -> Prefix:
         """Identity of the prefix that `blocks`, all registered, hold."""
@@ -127,7 +176,10 @@ class BlockPool:
         for _ in range(count):
             block = self._after[NULL_BLOCK]
             self._unlink(block)
-            if self._keys[block] is not None:
+            key = self._keys[block]
+            if key is not None:
+                if self._lower is not None:
+                    self._lower.evicted(block, key, self._prefixes[block])
                 self._forget(block)
             self._references[block] = 1
             blocks.append(block)

@@ -59,6 +59,11 @@ OPTIONS: dict[str, Option] = {
         -1,
         2**50,
     ),
+    "host_prefix_cache": Option(
+        "Prefix cache in swap space",
+        "Keep blocks that the prefix cache has no room for in the swap space, and copy them back on a hit",
+        False,
+    ),
     "policy": Option(
         "Policy",
         "Order of one team's waiting requests: fcfs (by arrival), length_window (short prompts of one window first), "
@@ -120,6 +125,7 @@ class EngineConfig:
     block_size: int = 16  # tokens
     prefix_cache: bool = True
     swap_space_bytes: int = -1
+    host_prefix_cache: bool = False
     policy: str = "fcfs"
     policy_window_ms: int = 50
     threads: int = 0

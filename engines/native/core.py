@@ -242,6 +242,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         prefix_cache=config.prefix_cache,
         host_blocks=runner.host_blocks,
         swap_min_tokens=runner.swap_min_tokens,
+        host_cache=config.host_prefix_cache,
         policy=policy,
     )
     facts = {

@@ -30,7 +30,7 @@ class HostBlocks:
         device = pools[0].device
         self._cuda = device.type == "cuda"
         self._memory = torch.empty(host_blocks + 1, sum(self._sizes), dtype=torch.uint8, pin_memory=self._cuda)
-        self._stream = torch.cuda.Stream(device) if self._cuda else None
+        self._stream = torch.cuda.Stream(device) if self._cuda else None  # type: ignore[no-untyped-call] # torch's
         self._device = device
         self._at_once = max(1, STAGED_BYTES // sum(self._sizes))
 
@@ -53,7 +53,7 @@ class HostBlocks:
                     host = part[first][0]
                     staged[first:last].copy_(self._memory[host : host + last - first], non_blocking=True)
                 index = self._index([block for _, block in part])
-                for pool, piece in zip(self._pools, staged.split(self._sizes, 1), strict=True):
+                for pool, piece in zip(self._pools, torch.split(staged, self._sizes, 1), strict=True):
                     pool[index] = piece.contiguous().view(pool.dtype).view(len(part), *pool.shape[1:])
 
     @contextlib.contextmanager

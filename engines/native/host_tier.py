@@ -1,4 +1,5 @@
-"""Host memory beside the KV cache: the blocks of a preempted request wait there until it runs again.
+"""Host memory beside the KV cache: the blocks of a preempted request wait there until it runs again, and blocks of the
+prefix cache that the device has no room for are kept in what is left of it, the least recently used overwritten first.
 
 Copying n tokens out and in again costs 2 n × bytes per token / bandwidth; computing them again costs n × seconds per
 token of prefill. Both grow with n, the copy has a fixed cost besides, so from some length on copying is cheaper:
@@ -8,21 +9,27 @@ room, is computed again.
 
 from __future__ import annotations
 
-from engines.native.blocks import BlockPool
+from collections.abc import Sequence
+
+from engines.native.blocks import BlockPool, Key, Prefix
 from engines.native.request import Request
+from engines.native.step import Int32
 
 
 class HostTier:
     """Says which host block is whose; the runner copies. Owners are requests that wait.
 
-    num_blocks: 0 = there is no host memory, and every victim is computed again.
+    num_blocks: 0 = there is no host memory, and every victim is computed again. caching: keep evicted blocks.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, min_tokens: int) -> None:
-        self._pool = BlockPool(max(num_blocks, 1) + 1, block_size, caching=False)  # block 0 is never handed out
+    def __init__(self, num_blocks: int, block_size: int, min_tokens: int, *, caching: bool = False) -> None:
+        self.caching = caching and num_blocks > 0
+        # Block 0 is never handed out.
+        self._pool = BlockPool(max(num_blocks, 1) + 1, block_size, caching=self.caching)
         self._min_tokens = min_tokens if num_blocks else 1 << 62
         self._owners: dict[int, Request] = {}
         self._leaving: list[tuple[Request, list[tuple[int, int]]]] = []  # to be copied by the next step
+        self._spilled: dict[int, int] = {}  # host block → evicted block, to be copied by the next step, too
         self.swaps = 0
 
     @property
@@ -45,7 +52,10 @@ class HostTier:
     def departures(self) -> tuple[list[tuple[int, int]], list[Request]]:
         """What the step that is launched now has to copy: (block, host block), and whose they are."""
         leaving, self._leaving = self._leaving, []
-        return [pair for _, pairs in leaving for pair in pairs], [request for request, _ in leaving]
+        copies, self._spilled = self._spilled, {}
+        # A victim may have evicted what spilled.
+        copies |= {host: block for _, pairs in leaving for block, host in pairs}
+        return [(block, host) for host, block in copies.items()], [request for request, _ in leaving]
 
     def release(self, request: Request, fence: int) -> None:
         """It runs again, has ended, or is to be computed again. Its host blocks are free once step `fence` is settled,
@@ -55,6 +65,36 @@ class HostTier:
         self._leaving = [entry for entry in self._leaving if entry[0] is not request]
         self._pool.release(request.host_blocks, fence)
         request.host_blocks, request.host_tokens = [], 0
+
+    def failed(self, copies: Sequence[tuple[int, int]], leaving: Sequence[Request], step: int) -> None:
+        """What step `step` copied can't be trusted: forget it."""
+        for request in leaving:
+            self.release(request, step)
+        for _, host in copies:
+            self._pool.forget(host)
+
+    # Cached blocks
+
+    def evicted(self, block: int, key: Key, prefix: Prefix) -> None:
+        """As `LowerTier`: keep it, where something of the host is free."""
+        host = self._pool.find(key)
+        if host is not None:
+            self._pool.touch([host], 0)
+        elif self._pool.available:
+            self._spilled[self._pool.adopt(key, prefix)] = block
+
+    def identity(self, key: Key) -> Prefix | None:
+        return self._pool.identity(key)
+
+    def cached(self, prefix: Prefix, token_ids: Int32) -> list[int]:
+        """Host blocks of the full blocks that begin `token_ids`, after the prefix of that identity, where they are
+        worth a copy. The last token is left out: it must be computed for its logits."""
+        blocks = self._pool.match_after(prefix, token_ids[:-1])[0]
+        return blocks if len(blocks) * self._pool.block_size >= self._min_tokens else []
+
+    def hold(self, blocks: list[int], fence: int) -> None:
+        """Step `fence` reads them."""
+        self._pool.touch(blocks, fence)
 
     def settle(self, step: int) -> None:
         self._pool.settle(step)

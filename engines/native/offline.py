@@ -50,6 +50,7 @@ class Offline:
                 prefix_cache=config.prefix_cache,
                 host_blocks=self.runner.host_blocks,
                 swap_min_tokens=self.runner.swap_min_tokens,
+                host_cache=config.host_prefix_cache,
                 policy=policy_of(config),
             ),
             num_blocks=self.runner.num_blocks,

@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.native.admission import OutputHistory, peak_tokens
-from engines.native.blocks import BlockPool, Key
+from engines.native.blocks import BlockPool
 from engines.native.deadlines import Deadlines, reason
 from engines.native.draft import Draft, Drawn, Step
 from engines.native.grammar.constraints import Constraints, masks_of
 from engines.native.host_tier import HostTier
 from engines.native.policies import Policy
+from engines.native.prefixes import Prefixes
 from engines.native.request import Finish, Request, TimeoutLayer
 from engines.native.rows import RowPool, RowTable
 from engines.native.step import Int32, StepOutput, StepPlan, TokenMasks
@@ -45,6 +46,7 @@ class SchedulerConfig:
     prefix_cache: bool = True
     host_blocks: int = 0
     swap_min_tokens: int = 1
+    host_cache: bool = False
     policy: Policy | None = None
 
 
@@ -72,10 +74,13 @@ class Scheduler:
                 f"= {config.max_num_seqs + block_size}, or prefill could stand still beside a full batch of decodes"
             )
         self.config, self.constraints = config, constraints
-        self.pool = BlockPool(num_blocks, block_size, caching=config.prefix_cache)
+        self.host = HostTier(
+            config.host_blocks, block_size, config.swap_min_tokens, caching=config.prefix_cache and config.host_cache
+        )
+        lower = self.host if self.host.caching else None
+        self.pool = BlockPool(num_blocks, block_size, caching=config.prefix_cache, lower=lower)
         self.max_len = min(max_model_len, self.pool.usable * block_size)  # tokens of one request, prompt and output
         self.table = RowTable(config.max_num_seqs, self.max_len)
-        self.host = HostTier(config.host_blocks, block_size, config.swap_min_tokens)
         self.tenants = Tenants()
         self.waiting = WaitingQueue(self.tenants, config.policy)
         self.running: list[Request] = []  # in order of admission
@@ -85,7 +90,7 @@ class Scheduler:
         self.endings: list[Ending] = []  # until taken
         self._history = OutputHistory()
         self._free_rows = RowPool(config.max_num_seqs)
-        self._computing: dict[Key, Request] = {}
+        self._prefixes = Prefixes(self.pool, self.host)
         self._deadlines = Deadlines()
         self._sequence = 0
         self._launched = 0
@@ -156,7 +161,7 @@ class Scheduler:
         self.table.clear(request.row)
         self.running.remove(request)
         self._rows = None
-        self._expect(request, None)
+        self._prefixes.expect(request, None)
         request.blocks, request.row, request.prefix, request.registered = [], -1, request.salt, 0
 
     def _expire(self, now: float) -> None:
@@ -285,12 +290,12 @@ class Scheduler:
         deferred: list[Request] = []
         while self.waiting and draft.budget > 0 and len(deferred) < MAX_DEFERRALS:
             request = self.waiting.pop()
-            blocks = self._cached(request)
-            if not request.host_blocks and self._next_key(request.token_ids, blocks, request.salt) in self._computing:
+            blocks = self._prefixes.cached(request)
+            if self._prefixes.awaits(request, blocks):
                 deferred.append(request)  # it will hit what is being computed now
                 continue
             while not (fits := self._fits(request, blocks, draft)) and self._outrank(request, draft):
-                blocks = self._cached(request)
+                blocks = self._prefixes.cached(request)
             if not fits:
                 deferred.append(request)
                 break
@@ -300,24 +305,12 @@ class Scheduler:
         for request in deferred:
             self.waiting.push(request)
 
-    def _cached(self, request: Request) -> list[int]:
-        if request.params.prompt_logprobs >= 0:  # needs the logits of every prompt token
-            return []
-        return self.pool.match(request.token_ids, request.salt)[0]
-
-    def _next_key(self, token_ids: Int32, blocks: list[int], salt: str) -> Key | None:
-        """Key of the first full block after the cached ones."""
-        start, size = len(blocks) * self.pool.block_size, self.pool.block_size
-        if not self.pool.caching or start + size > len(token_ids):
-            return None
-        return self.pool.key(self.pool.prefix_after(blocks, salt), token_ids[start : start + size])
-
     def _fits(self, request: Request, cached: list[int], draft: Draft) -> bool:
         """A free row, blocks for its first chunk, and room for all running ones at their expected peak."""
         size = self.pool.block_size
         idle = self.pool.idle_of(cached)
         count = len(request.token_ids)
-        start, held = self._resume_at(request, cached)
+        start, held, _ = self._prefixes.resume_at(request, cached)
         chunk = self._chunk_size(start, count, draft.budget)
         need = -(-(start + chunk) // size) - held + idle
         if not self._free_rows or not chunk or need > self.pool.available:
@@ -347,29 +340,22 @@ class Scheduler:
         self._preempt(victim, draft)
         return True
 
-    def _resume_at(self, request: Request, cached: list[int]) -> tuple[int, int]:
-        """(tokens whose keys it has already, on the device or on the host; how many blocks of `cached` it takes over).
-        Where all is cached, the last token must still be computed for its logits: in a copy of its block."""
-        computed = len(cached) * self.pool.block_size
-        if computed == len(request.token_ids):
-            return computed - 1, len(cached) - 1
-        return max(computed, request.host_tokens), len(cached)
-
     def _enter(self, request: Request, cached: list[int], draft: Draft) -> None:
         """Give it a row and the blocks that it has already, and plan its first chunk."""
-        row, size = self._free_rows.take(), self.pool.block_size
+        row = self._free_rows.take()
         self.pool.acquire(cached)
         self.table.fill(row, request, self._max_total(request))
         request.row = row
         self.running.append(request)
         self._rows = None
         draft.added.append(request)
-        computed, held = self._resume_at(request, cached)
+        computed, held, missing = self._prefixes.resume_at(request, cached)
         forked, request.blocks = cached[held:], cached[:held]
         request.registered = held
         request.prefix = self.pool.prefix_after(request.blocks, request.salt)
-        missing = [] if forked else request.host_blocks[held : -(-computed // size)]
         if missing:
+            if not request.host_blocks:
+                self.host.hold(missing, self._launched + 1)
             request.blocks += self.pool.allocate(len(missing))
             draft.swap_in.append((request, list(zip(missing, request.blocks[held:], strict=True))))
         self.host.release(request, self._launched + 1)  # read by the copy of this step
@@ -385,15 +371,9 @@ class Scheduler:
         if forked:
             draft.copies.append((request, forked[0], request.blocks[-1]))
             self.pool.release(forked, self._launched + 1)  # read by the copy of this step
-        self._expect(request, self._next_key(request.token_ids, request.blocks[: request.registered], request.salt))
-
-    def _expect(self, request: Request, key: Key | None) -> None:
-        """Note which full block it computes next, so that others wait for it instead of computing it too."""
-        if request.computing is not None and self._computing.get(request.computing) is request:
-            del self._computing[request.computing]
-        request.computing = key
-        if key is not None:
-            self._computing.setdefault(key, request)
+        self._prefixes.expect(
+            request, self._prefixes.next_key(request.token_ids, request.blocks[: request.registered], request.salt)
+        )
 
     # Commit
 
@@ -443,8 +423,7 @@ class Scheduler:
             request = self.table.requests[row]
             if request is not None:
                 self.settle(request, Finish.ERROR, message)
-        for request in step.leaving:
-            self.host.release(request, step.number)  # what was copied can't be trusted
+        self.host.failed(step.swap_out, step.leaving, step.number)
         self._done(step)
 
     def _done(self, step: Step) -> None:
@@ -466,7 +445,7 @@ class Scheduler:
             end = (request.registered + 1) * size
             prefilling = self.pool.caching and end <= table.known[row] and table.committed[row] < end
             key = self.pool.key(request.prefix, table.token_ids[row, end - size : end]) if prefilling else None
-            self._expect(request, key)
+            self._prefixes.expect(request, key)
 
     # Integrity
 

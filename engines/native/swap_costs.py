@@ -51,7 +51,8 @@ class Measurable(Runner, Protocol):
 def measure(runner: Measurable, max_batched_tokens: int) -> SwapCosts:
     """On a runner that nobody uses yet: row 0 and the blocks from 1 on are written over."""
     blocks = min(SWAPPED_BLOCKS, runner.host_blocks, runner.num_blocks - 1)
-    many, one = (_best(runner, lambda n=n: _there_and_back(runner, n)) for n in (blocks, 1))
+    many = _best(runner, lambda: _there_and_back(runner, blocks))
+    one = _best(runner, lambda: _there_and_back(runner, 1))
     tokens = (blocks - 1) * runner.block_size
     swap_s = max(0.0, many - one) / tokens if tokens else one / runner.block_size
     return SwapCosts(max(0.0, one - swap_s * runner.block_size), swap_s, _prefill_s(runner, max_batched_tokens))

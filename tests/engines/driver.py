@@ -18,7 +18,8 @@ from tests.engines.fake_runner import FakeRunner
 
 class Driver:
     def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True,
-                 depth: int = 1, host_blocks: int = 0, swap_min: int = 1, policy: Policy | None = None):  # fmt: skip
+                 depth: int = 1, host_blocks: int = 0, swap_min: int = 1, policy: Policy | None = None,
+                 host_cache: bool = False):  # fmt: skip
         self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth, host_blocks=host_blocks)
         self.config = SchedulerConfig(
             max_num_seqs=rows,
@@ -26,6 +27,7 @@ class Driver:
             prefix_cache=cache,
             host_blocks=host_blocks,
             swap_min_tokens=swap_min,
+            host_cache=host_cache,
             policy=policy,
         )
         self.scheduler = Scheduler(

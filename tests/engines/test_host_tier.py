@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from engines.native.host_tier import HostTier
@@ -140,3 +141,89 @@ def test_e7_check_names_host_blocks_that_nobody_owns_and_heals() -> None:
     driver.scheduler.requests[number].host_tokens -= 4
     assert driver.scheduler.heal()
     assert driver.scheduler.check() == []
+
+
+# The prefix cache's lower tier
+
+
+def caching(**options: int) -> Driver:
+    return Driver(
+        **{"blocks": 12, "block_size": 4, "rows": 2, "budget": 30, "host_blocks": 40} | options, host_cache=True
+    )
+
+
+def test_e4_evicted_prefixes_come_back_from_the_host_and_compute_only_what_is_new() -> None:
+    driver = caching()
+    prompts = [[number, *range(19)] for number in range(6)]  # five blocks each, eleven on the device
+    for prompt in prompts:
+        driver.add(prompt, max_tokens=2)
+        driver.run()
+    assert driver.runner.swapped_out > 0
+    before = driver.runner.computed_tokens
+    again = [driver.add(prompt, max_tokens=2) for prompt in prompts]
+    driver.run()
+    for number, prompt in zip(again, prompts, strict=True):
+        assert driver.tokens[number] == alone(prompt, max_tokens=2)
+        assert driver.cached[number] >= 16
+    assert driver.runner.computed_tokens - before == sum(21 - driver.cached[number] for number in again)
+    assert driver.runner.swapped_in > 0
+
+
+def test_e5_a_tenants_blocks_on_the_host_are_not_anothers_and_other_tokens_are_no_hit() -> None:
+    driver = caching()
+    prompt = list(range(20))
+    driver.add(prompt, salt="a", max_tokens=1)
+    driver.run()
+    for number in range(4):
+        driver.add([40, number, *range(18)], max_tokens=1)
+        driver.run()
+    assert driver.scheduler.pool.match(np.array(prompt, np.int32), "a")[0] == []
+    ids = []
+    for salt in ("b", "a"):
+        ids.append(driver.add(prompt, salt=salt, max_tokens=1))
+        driver.run()
+    assert [driver.cached[number] for number in ids] == [0, 16]
+    other = driver.add([0, 1, 2, 3, 4, 5, 6, 49, *range(8, 20)], salt="a", max_tokens=1)
+    driver.run()
+    assert driver.cached[other] == 4
+
+
+def test_the_least_recently_used_is_overwritten_where_the_host_is_full() -> None:
+    driver = caching(host_blocks=6)
+    prompts = [[number, *range(19)] for number in range(5)]
+    for prompt in prompts:
+        driver.add(prompt, max_tokens=1)
+        driver.run()
+    oldest = driver.add(prompts[0], max_tokens=1)
+    driver.run()
+    assert driver.cached[oldest] < 16
+    assert driver.tokens[oldest] == alone(prompts[0], max_tokens=1)
+
+
+def test_what_a_failed_step_spilled_is_found_by_nobody() -> None:
+    driver = caching()
+    prompt = list(range(20))
+    driver.add(prompt, max_tokens=1)
+    driver.run()
+    driver.add([40, *range(36)], max_tokens=1)
+    step = driver.scheduler.plan(0.0)
+    while step is not None and not step.swap_out:
+        driver.scheduler.fail(step, "it failed")
+        step = driver.scheduler.plan(0.0)
+    assert step is not None
+    driver.scheduler.fail(step, "it failed")
+    driver.collect()
+    again = driver.add(prompt, max_tokens=1)
+    driver.run()
+    assert driver.runner.swapped_in == 0
+    assert driver.tokens[again] == alone(prompt, max_tokens=1)
+
+
+def test_victims_and_cached_blocks_share_the_host() -> None:
+    driver, prompts = pressed(host_blocks=12, host_cache=True)
+    for number in range(4):
+        driver.add([49 - number, *range(12)], max_tokens=10)
+    driver.run()
+    assert driver.scheduler.host.swaps > 0
+    for number, prompt in prompts.items():
+        assert driver.tokens[number] == alone(prompt, max_tokens=24)

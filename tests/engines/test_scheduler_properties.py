@@ -51,6 +51,7 @@ shapes = st.fixed_dictionaries(
         "cache": st.booleans(),
         "depth": st.integers(1, 3),
         "host_blocks": st.sampled_from([0, 3, 10, 60]),
+        "host_cache": st.booleans(),
         "swap_min": st.sampled_from([1, 6]),
         "policy": st.sampled_from(POLICIES),
     }
