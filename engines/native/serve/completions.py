@@ -41,7 +41,7 @@ class CompletionEndpoint:
 
     async def generation(self) -> Generation:
         body, model = self._body, self._model
-        validate.refuse_unsupported(body)
+        validate.refuse_unsupported(body, but=("echo",))
         self._echo = validate.boolean(body, "echo")
         names = ("max_tokens",)
         self._prompts = [

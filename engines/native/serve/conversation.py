@@ -62,6 +62,8 @@ async def read_chat(model: ServedModel, body: validate.Body) -> Chat:
     tools = read_tools(body, model)
     if tools is not None:
         names["tools"] = tools.given
+    if effort := validate.string(body, "reasoning_effort"):
+        names.setdefault("reasoning_effort", effort)  # templates that know it say it in their own way
     text = _render(template, messages, names, goes_on)
     return Chat(
         model=model,

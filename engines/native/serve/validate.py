@@ -241,6 +241,7 @@ def sampling(
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
+    "echo": (False,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
@@ -250,6 +251,19 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "use_beam_search": (False,),
     "guided_whitespace_pattern": (),
+    "regex": (),
+    "ebnf": (),
+    "json_schema": (),
+    "chat_template": (),
+    "documents": ([],),
+    "prompt_embeds": (),
+    "logits_processors": ([],),
+    "logprob_token_ids": (),
+    "return_tokens_as_token_ids": (False,),
+    "thinking_token_budget": (),
+    "truncation_side": ("left",),
+    "verbosity": ("medium",),
+    "web_search_options": (),
 }
 """Fields that would change the answer, with the values that ask for nothing beyond what there is."""
 

@@ -115,6 +115,12 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({**CHAT, "chat_template_kwargs": 1}, "chat_template_kwargs", "must be an object"),
     ({**CHAT, "n": 200}, "n", "from 1 to 128"),
     ({**CHAT, "best_of": 2}, "best_of", "an option of /v1/completions"),
+    ({**CHAT, "echo": True}, "echo", "not supported"),
+    ({**CHAT, "documents": [{"text": "x"}]}, "documents", "not supported"),
+    ({**CHAT, "chat_template": "{{ messages }}"}, "chat_template", "not supported"),
+    ({**CHAT, "regex": "a+"}, "regex", "not supported"),
+    ({**CHAT, "verbosity": "low"}, "verbosity", "allowed: 'medium'"),
+    ({**CHAT, "reasoning_effort": 3}, "reasoning_effort", "must be a string"),
     ({**CHAT, "add_special_tokens": "no"}, "add_special_tokens", "must be a boolean"),
     ({**CHAT, "add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt", "exclude"),
     (
