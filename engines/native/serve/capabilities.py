@@ -8,6 +8,7 @@ from aiohttp import web
 
 from engines.native.pooling.config import Task
 from engines.native.serve.model import ServedModel
+from engines.native.serve.structured import FORMATS, KINDS
 
 _CHAT = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
 """Endpoints that need a chat template."""
@@ -19,7 +20,7 @@ _POOLING = {"/v1/embeddings": (Task.EMBED,)} | dict.fromkeys(
 
 def capabilities(model: ServedModel, router: web.UrlDispatcher) -> dict[str, Any]:
     """task: generate, embed or score; endpoints: the paths that answer for this model; tools: its calls are parsed;
-    reasoning: it is kept apart."""
+    reasoning: it is kept apart; structured_output: forms that an answer can be held to."""
     paths = {route.resource.canonical for route in router.routes() if route.method == "POST" and route.resource}
     generates = model.task is Task.GENERATE
     chat = model.template is not None and generates
@@ -29,6 +30,8 @@ def capabilities(model: ServedModel, router: web.UrlDispatcher) -> dict[str, Any
         "chat": chat,
         "tools": chat and model.tool_parser is not None,
         "reasoning": chat and model.reasoning is not None,
+        "structured_output": [*FORMATS[1:], *KINDS[1:]] if generates else [],
+        "embeddings": model.task is Task.EMBED,
     }
 
 

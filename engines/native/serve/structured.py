@@ -19,8 +19,10 @@ from engines.native.serve.errors import invalid, unsupported
 from engines.native.serve.model import ServedModel
 
 COMPILE_TIMEOUT_S = 10.0
-_KINDS = ("json", "regex", "choice", "grammar")
-_FORMATS = ("text", "json_object", "json_schema")
+KINDS = ("json", "regex", "choice", "grammar")
+"""Of `structured_outputs`, and of `guided_…`."""
+FORMATS = ("text", "json_object", "json_schema")
+"""Types of `response_format`."""
 _EXCLUDES = {
     "allowed_token_ids": "a grammar's tokens are those that it allows",
     "use_beam_search": "beams follow no grammar",
@@ -81,7 +83,7 @@ def asked(body: Body) -> Asked | None:
     found: list[Asked] = []
     if (format := _response_format(body)) is not None:
         found.append(format)
-    for kind in _KINDS:
+    for kind in KINDS:
         if body.get(f"guided_{kind}") is not None:
             found.append(_guided(kind, body[f"guided_{kind}"], f"guided_{kind}"))
     if (structured := _structured_outputs(body)) is not None:
@@ -99,8 +101,8 @@ def _response_format(body: Body) -> tuple[str, Callable[[], str]] | None:
     if not isinstance(value, dict):
         raise invalid("response_format", "response_format must be an object", "invalid_type")
     kind = value.get("type")
-    if kind not in _FORMATS:
-        message = f"response_format.type is {str(kind)[:40]!r}; it must be one of {', '.join(_FORMATS)}"
+    if kind not in FORMATS:
+        message = f"response_format.type is {str(kind)[:40]!r}; it must be one of {', '.join(FORMATS)}"
         raise unsupported("response_format.type", message)
     if kind == "text":
         return None
@@ -126,11 +128,11 @@ def _structured_outputs(body: Body) -> tuple[str, Callable[[], str]] | None:
         raise invalid("structured_outputs", "structured_outputs must be an object", "invalid_type")
     given = {name: one for name, one in value.items() if one is not None and one is not False}
     for name in given:
-        if name not in (*_KINDS, "json_object"):
-            message = f"structured_outputs.{name[:40]} is not supported; supported: {', '.join(_KINDS)}, json_object"
+        if name not in (*KINDS, "json_object"):
+            message = f"structured_outputs.{name[:40]} is not supported; supported: {', '.join(KINDS)}, json_object"
             raise unsupported(f"structured_outputs.{name[:40]}", message)
     if len(given) != 1:
-        raise invalid("structured_outputs", f"structured_outputs must have one of {', '.join(_KINDS)}, json_object")
+        raise invalid("structured_outputs", f"structured_outputs must have one of {', '.join(KINDS)}, json_object")
     ((kind, one),) = given.items()
     if kind == "json_object":
         return "structured_outputs.json_object", lambda: sources.from_schema(sources.ANY_OBJECT)

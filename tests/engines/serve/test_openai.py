@@ -203,6 +203,9 @@ def test_models_tell_context_and_what_answers_for_them(instance: Running) -> Non
     able = told["capabilities"]
     assert able["chat"] is True
     assert able["tools"] is False  # SmolLM2's template shows none
+    assert able["embeddings"] is False
+    assert "/v1/embeddings" not in able["endpoints"]
+    assert {"json_schema", "regex", "choice", "grammar"} <= set(able["structured_output"])
     for path in able["endpoints"]:
         response = instance.client.post(instance.url + path, content=json.dumps({"model": NAME}))
         assert response.status_code == 400, path  # it is there, and wants more than a name
