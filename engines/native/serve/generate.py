@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from engines.native.ipc import Ending, PromptLogprobs, TopTokens
 from engines.native.request import NO_TIMEOUTS, Finish, SamplingParams, TimeoutLayer, Timeouts
+from engines.native.serve.beam_options import BeamOptions
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.endings import PLAIN, Endings, TextEnd
 from engines.native.serve.engine import Engine
@@ -42,6 +43,7 @@ class Generation:
     thinking: bool = False
     detokenizer: Detokenizer | None = None
     endings: Endings = PLAIN
+    beams: BeamOptions | None = None  # search instead of drawing (`engines.native.serve.beams`)
     timeouts: Timeouts = NO_TIMEOUTS
     tenant: str = ""
 
@@ -140,7 +142,7 @@ class Answer:
         if self.finish is None and ending is not None:
             late = ending.finish is Finish.TIMEOUT and self.tokens > 0  # a stream keeps what it has
             if ending.finish not in (Finish.STOP, Finish.LENGTH) and not late:
-                raise _failure(ending)
+                raise failure(ending)
             self.finish = ending.finish
             pieces.append(self._rest(delta))
         delta.text, delta.finish = "".join(pieces), self.finish
@@ -170,7 +172,8 @@ class Answer:
         return text if met else text + self._stops.flush()
 
 
-def _failure(ending: Ending) -> ApiError:
+def failure(ending: Ending) -> ApiError:
+    """What a client gets for a request that ended so."""
     if ending.finish is Finish.TIMEOUT:
         return ApiError(504, ending.message, code=ending.code)
     if ending.finish is Finish.ABORT:
@@ -264,7 +267,7 @@ class Generator:
                 target = whole[delta.index]
                 ending = self._answers[delta.index].stream.ending
                 if delta.finish is Finish.TIMEOUT and ending is not None:
-                    raise _failure(ending)  # an answer that is not whole, and nothing of it was sent
+                    raise failure(ending)  # an answer that is not whole, and nothing of it was sent
                 target.text += delta.text
                 target.reasoning += delta.reasoning
                 target.logprobs += delta.logprobs

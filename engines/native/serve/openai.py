@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from engines.native.ipc import PromptLogprobs, TopTokens
 from engines.native.request import SamplingParams
-from engines.native.serve import endings, validate
+from engines.native.serve import beam_options, endings, validate
 from engines.native.serve.conversation import Chat
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.errors import ApiError, invalid, unsupported
@@ -62,6 +62,7 @@ def generation_of(
         thinking=chat.thinking if chat else False,
         detokenizer=chat.detokenizer if chat else None,
         endings=endings.read(body),
+        beams=beam_options.read(body, n),
     )
 
 

@@ -249,7 +249,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
-    "use_beam_search": (False,),
     "guided_whitespace_pattern": (),
     "regex": (),
     "ebnf": (),
