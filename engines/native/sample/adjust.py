@@ -2,7 +2,7 @@
 
 Order: penalties, DRY, bias; then what is forbidden (all but allowed ids, stop tokens before their time, n-grams, bad
 words); then typical-p, which looks at the distribution that is left. A row always has a token to draw: where nothing
-would be left, all but the allowed ids give way, and these to a grammar.
+would be left, all but the allowed ids give way, and these to a grammar (`history.FORBIDDEN`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engines.native.state import pinned
 from engines.native.step import Int32
 
 _PENALISED, _COUNTED, _DRY, _BIASED, _ALLOWED, _BARRED, _NGRAMS, _WORDS, _TYPICAL = (1 << bit for bit in range(9))
-_FORBIDDEN = _ALLOWED | _NGRAMS | _WORDS
+_FORBIDS = _ALLOWED | _BARRED | _NGRAMS | _WORDS
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Adjuster:
         for line in work.lines(_BIASED).tolist():
             ids, values = self._bias[int(work.rows[line])]
             logits[line].index_add_(0, ids, values)
-        if work.asked & (_FORBIDDEN | _BARRED):
+        if work.asked & _FORBIDS:
             self._forbid(work)
         if len(lines := work.lines(_TYPICAL)):
             at = self._send(lines)
@@ -147,25 +147,18 @@ class Adjuster:
         logits = work.logits
         for line in work.lines(_ALLOWED).tolist():
             allowed = self._allowed[int(work.rows[line])]
-            only = torch.full_like(logits[line], -torch.inf)
-            only[allowed] = logits[line, allowed]
-            logits[line] = torch.where(only.amax() == -torch.inf, logits[line], only)  # a grammar may leave none
-        early = [line for line in work.lines(_BARRED).tolist() if self._is_early(work, line)]
-        lines = np.union1d(work.lines(_FORBIDDEN), np.array(early, np.int64))
-        if not len(lines):
-            return
-        places = self._send(lines)
-        before = logits[places]
-        for line in early:
-            logits[line, self._barred[int(work.rows[line])]] = -torch.inf
+            kept = logits[line, allowed]
+            logits[line].masked_fill_(kept.amax() > -torch.inf, -torch.inf)  # a grammar may leave none of them
+            logits[line, allowed] = kept
+        for line in work.lines(_BARRED).tolist():
+            if self._is_early(work, line):
+                barred = self._barred[int(work.rows[line])]
+                logits[line, barred] = logits[line, barred].clamp(max=history.FORBIDDEN)
         if len(lines := work.lines(_NGRAMS)):
             sizes = [p.no_repeat_ngram_size for p in self._of(work, lines)]
             history.ban_ngrams(logits, self._view(work, lines), self._ids(sizes)[:, None], max(sizes))
         for line in work.lines(_WORDS).tolist():
             self._ban_words(logits[line], int(work.rows[line]), int(work.ends[line]))
-        after = logits[places]
-        nothing = after.amax(dim=-1, keepdim=True) == -torch.inf
-        logits[places] = torch.where(nothing, before, after)
 
     def _is_early(self, work: _Work, line: int) -> bool:
         """Whether no stop token may come yet."""

@@ -69,9 +69,19 @@ def typical(logits: torch.Tensor, temperature: torch.Tensor, mass: torch.Tensor)
     logprobs = (logits / temperature).log_softmax(dim=-1)
     probabilities = logprobs.exp()
     entropy = -(logprobs * probabilities).nansum(dim=-1, keepdim=True)
-    distance, order = (-logprobs - entropy).abs().sort(dim=-1)
-    within = (probabilities.gather(1, order).cumsum(dim=-1) < mass).sum(dim=-1, keepdim=True)
-    furthest = distance.gather(1, within.clamp_(max=logits.shape[1] - 1))
-    kept = (-logprobs - entropy).abs() <= furthest
-    kept.scatter_(1, order[:, :1], True)
+    distance = (-logprobs - entropy).abs()
+    kept = distance <= _furthest(distance, probabilities, mass)
     return logits.masked_fill(~kept, -torch.inf)
+
+
+def _furthest(distance: torch.Tensor, probabilities: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
+    """Greatest distance of the fewest tokens, nearest first, that hold `mass`; float32 [m, 1]."""
+    vocab = distance.shape[1]
+    # A GPU sorts at once and would have to be waited for; on a CPU the nearest are mostly enough.
+    width = min(CANDIDATES, vocab) if distance.device.type == "cpu" else vocab
+    while True:
+        nearest, order = distance.topk(width, dim=-1, largest=False)
+        held = probabilities.gather(1, order).cumsum(dim=-1)
+        if width == vocab or bool((held[:, -1:] >= mass).all()):
+            return nearest.gather(1, (held < mass).sum(dim=-1, keepdim=True).clamp_(max=vocab - 1))
+        width = vocab

@@ -23,6 +23,9 @@ from engines.native.request import SamplingParams
 
 DRY_LONGEST = 50
 """A repetition counts for no more tokens than this, as in the source: the penalty would overflow."""
+FORBIDDEN = -1e34
+"""Logit of a token that may not be drawn while there is any other: below what penalties leave, above −inf. So where all
+the tokens that a grammar or the allowed ids leave are forbidden, one of them is drawn after all."""
 ANY = -2
 """In a table of prefixes: any token will do."""
 
@@ -64,12 +67,13 @@ def penalise(
     Only logits of tokens in the history change, so the cost goes with its length and not with the vocabulary. A token
     that occurs several times is written several times, each time the same value.
     """
-    old = logits[seen.lines, seen.ids]
+    at = _places(logits, seen.lines, seen.ids)
+    old = _read(logits, at)
     new = old * torch.where(old > 0, 1 / repetition, repetition)
     if drawn is not None:
-        count = drawn[seen.rows, seen.ids]
+        count = _read(drawn, _places(drawn, seen.rows, seen.ids))
         new = new - frequency * count - presence * (count > 0)
-    logits[seen.lines, seen.ids] = new
+    logits.view(-1).scatter_(0, at.view(-1), new.view(-1))
 
 
 def match_lengths(
@@ -118,17 +122,19 @@ def dry(
     following = seen.ids[:, 1:]
     penalty = penalties.float().gather(1, lengths)
     if breakers is not None:
-        penalty = penalty.masked_fill(breakers[seen.rows, following], 0.0)
-    _lower(logits, seen.lines, following, logits[seen.lines, following] - penalty)
+        penalty = penalty.masked_fill(_read(breakers, _places(breakers, seen.rows, following)), 0.0)
+    at = _places(logits, seen.lines, following)
+    _lower(logits, at, _read(logits, at) - penalty)
 
 
 def ban_ngrams(logits: torch.Tensor, seen: View, sizes: torch.Tensor, largest: int) -> None:
-    """−inf for each token that would complete an n-gram of the row once more. sizes: int64 [m, 1], n ≥ 1."""
+    """Forbid each token that would complete an n-gram of the row once more. sizes: int64 [m, 1], n ≥ 1."""
     lengths = match_lengths(seen, torch.zeros_like(sizes), sizes - 1, largest - 1)
     # Token i + 1 followed a match that ended at i; the first token follows the empty match alone.
     before = torch.cat([torch.zeros_like(lengths[:, :1]), lengths[:, :-1]], dim=1)
     banned = (before >= sizes - 1) & (seen.at < seen.ends)
-    _lower(logits, seen.lines, seen.ids, logits[seen.lines, seen.ids].masked_fill(banned, -torch.inf))
+    at = _places(logits, seen.lines, seen.ids)
+    _lower(logits, at, _read(logits, at).masked_fill(banned, FORBIDDEN))
 
 
 def word_tables(words: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -141,14 +147,22 @@ def word_tables(words: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def ban_words(line: torch.Tensor, newest: torch.Tensor, prefixes: torch.Tensor, lasts: torch.Tensor) -> None:
-    """−inf for the last token of each word whose others are the newest tokens. line: [vocab]; newest: int64 [k], −1
+    """Forbid the last token of each word whose others are the newest tokens. line: [vocab]; newest: int64 [k], −1
     where there is none yet; prefixes: int64 [words, k], each word but its last token, right-aligned, `ANY` before it;
     lasts: int64 [words]."""
     met = ((prefixes == newest) | (prefixes == ANY)).all(dim=1)
-    line.scatter_reduce_(0, lasts, line[lasts].masked_fill(met, -torch.inf), "amin")
+    line.scatter_reduce_(0, lasts, line[lasts].masked_fill(met, FORBIDDEN), "amin")
 
 
-def _lower(logits: torch.Tensor, lines: torch.Tensor, ids: torch.Tensor, values: torch.Tensor) -> None:
+def _places(table: torch.Tensor, lines: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Of table[lines, ids] in the flat table: on a CPU reading and writing by one index is ten times faster."""
+    return lines * table.shape[1] + ids
+
+
+def _read(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return table.view(-1).index_select(0, at.view(-1)).view(at.shape)
+
+
+def _lower(logits: torch.Tensor, at: torch.Tensor, values: torch.Tensor) -> None:
     """Each logit becomes the least of itself and the values given for it, in whatever order they come."""
-    flat = (lines * logits.shape[1] + ids).flatten()
-    logits.view(-1).scatter_reduce_(0, flat, values.flatten(), "amin")
+    logits.view(-1).scatter_reduce_(0, at.view(-1), values.reshape(-1), "amin")

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from engines.native.request import SamplingParams
+from engines.native.sample.history import FORBIDDEN
 from engines.native.sample.sampler import Sampler
 
 VOCAB = 12  # small, so that tokens repeat
@@ -56,6 +57,11 @@ def logits_of(seed: int, rows: int) -> torch.Tensor:
     return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
 
 
+def forbidden(wanted: torch.Tensor) -> torch.Tensor:
+    """Ours: where the source has −inf."""
+    return wanted.masked_fill(wanted == -torch.inf, FORBIDDEN)
+
+
 def same(ours: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(ours, wanted, rtol=1e-6, atol=1e-6)
 
@@ -91,7 +97,7 @@ def test_no_repeat_ngram_is_transformers(rows: Histories, seed: int, size: int) 
     ours = adjusted(rows, [params] * len(rows), logits)
     for i, (ids, _) in enumerate(rows):
         wanted = source(torch.tensor([ids]), logits[i : i + 1])[0]
-        same(ours[i], logits[i] if wanted.max() == -torch.inf else wanted)  # a row always has a token to draw
+        same(ours[i], forbidden(wanted))
 
 
 def dry_by_definition(ids: list[int], line: list[float], params: SamplingParams) -> list[float]:
@@ -154,7 +160,7 @@ def test_bad_words_are_vllms_and_transformers(rows: Histories, seed: int, bad: l
     for i, (ids, prompt_len) in enumerate(rows):
         generated = torch.tensor([ids[prompt_len:]], dtype=torch.int64)
         wanted = source(generated, logits[i : i + 1])[0]
-        same(ours[i], logits[i] if wanted.max() == -torch.inf else wanted)
+        same(ours[i], forbidden(wanted))
 
 
 @given(st.integers(0, 999), st.floats(0.05, 0.99), st.floats(0.2, 1.9), st.floats(0.1, 6))
@@ -176,15 +182,35 @@ def test_typical_p_leaves_greedy_rows_alone() -> None:
     assert torch.equal(adjusted([([1], 1)], [SamplingParams(typical_p=0.1, temperature=0)], logits), logits)
 
 
-def test_allowed_ids_hold_even_where_all_of_them_are_forbidden() -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1e-3, 1.0, 2.0])
+@pytest.mark.parametrize("top_p", [0.5, 1.0])
+def test_a_row_always_draws_what_is_allowed(temperature: float, top_p: float) -> None:
+    """Forbidden tokens are drawn only where there is nothing else, and then among the allowed ones."""
     params = SamplingParams(
-        temperature=0, allowed_token_ids=[3, 5], no_repeat_ngram_size=1, min_tokens=9, stop_token_ids=[5]
-    )
+        temperature=temperature, top_p=top_p, seed=1, allowed_token_ids=[3, 5], no_repeat_ngram_size=1,
+        min_tokens=9, stop_token_ids=[5], bad_words=[[7]], dry_multiplier=100.0, dry_base=4.0, dry_allowed_length=1,
+    )  # fmt: skip
+
+    def draws(ids: list[int]) -> set[int]:
+        sampler = sampler_of([(ids, 1)], [params])
+        end = np.array([len(ids)], np.int32)
+        rows = np.zeros(1, np.int32)
+        return {int(sampler.sample(logits_of(seed, 1), rows, end)) for seed in range(20)}
+
+    assert draws([0, 5]) == {3}
+    assert draws([0, 3]) <= {3, 5}
+    assert draws([0, 5, 3]) <= {3, 5}
+    assert draws([0, 5, 3, 3, 3, 3, 3, 3]) <= {3, 5}
+
+
+def test_what_a_grammar_refuses_stays_refused() -> None:
     logits = logits_of(1, 1)
-    line = adjusted([([0, 5, 3], 1)], [params], logits)[0]
-    assert set(np.flatnonzero(line > -torch.inf).tolist()) == {3, 5}
-    free = adjusted([([0, 5], 1)], [params], logits)[0]
-    assert np.flatnonzero(free > -torch.inf).tolist() == [3]
+    logits[0, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]] = -torch.inf
+    only_five = {"allowed_token_ids": [2, 3]}, {"min_tokens": 9, "stop_token_ids": [5, 2]}, {"no_repeat_ngram_size": 1}
+    for fields in only_five:
+        params = SamplingParams(temperature=0, **fields)  # type: ignore[arg-type]
+        line = adjusted([([5, 2], 1)], [params], logits)[0]
+        assert np.flatnonzero(line > -torch.inf).tolist() == [5]
 
 
 every = st.builds(
