@@ -74,11 +74,11 @@ def written(folder: Path, config: dict[str, Any], tensors: dict[str, torch.Tenso
     return {path.name: str(path) for path in folder.iterdir()}
 
 
-def runner_of(paths: dict[str, str], dtype: str = "float32", max_model_len: int = 0) -> ModelRunner:
+def runner_of(paths: dict[str, str], dtype: str = "float32", max_model_len: int = 0, ops: str = "") -> ModelRunner:
     format = "gguf" if any(name.endswith(".gguf") for name in paths) else "safetensors"
     config = EngineConfig(
         format=format, paths=paths, device="cpu", dtype=dtype, max_num_seqs=4, max_batched_tokens=256, block_size=8,
-        max_model_len=max_model_len,
+        max_model_len=max_model_len, ops=ops,
     )  # fmt: skip
     return runner_for(open_model(format, paths), config)
 
