@@ -4,16 +4,18 @@ how many are right.
     python -m evaluation.quality.bfcl --url http://127.0.0.1:8000 --model qwen --data ../shared/data/bfcl_v4 --rows 200
 
 Each row is one greedy request to /v1/chat/completions with the row's functions as tools. Rows are taken evenly from the
-categories, from the beginning. --output writes a line of JSON per row.
+categories, from the beginning. --output gets a line of JSON per row as it is answered; Ctrl-C reports what there is.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,21 +113,19 @@ async def ask(session: aiohttp.ClientSession, url: str, model: str, row: Row) ->
     return judge(row, answer["choices"][0], answer["usage"])
 
 
-async def run(url: str, model: str, key: str, rows: list[Row], concurrency: int) -> list[Result]:
+async def run(
+    url: str, model: str, key: str, rows: list[Row], concurrency: int, done: Callable[[Result], None]
+) -> None:
+    """`done` is called with each result, in the order of the answers."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     gate = asyncio.Semaphore(concurrency)
-    done = 0
 
-    async def one(row: Row) -> Result:
-        nonlocal done
+    async def one(row: Row) -> None:
         async with gate:
-            result = await ask(session, url, model, row)
-        done += 1
-        print(f"{done}/{len(rows)} {row.id}: {result.fault or 'right'}", flush=True)
-        return result
+            done(await ask(session, url, model, row))
 
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as session:
-        return list(await asyncio.gather(*map(one, rows)))
+        await asyncio.gather(*map(one, rows))
 
 
 def report(results: list[Result], seconds: float) -> str:
@@ -154,10 +154,19 @@ def main() -> None:
     options = parser.parse_args()
     key = input() if options.key == "-" else options.key
     rows = read_rows(options.data, options.categories, options.rows)
+    results: list[Result] = []
     began = time.monotonic()
-    results = asyncio.run(run(options.url.rstrip("/"), options.model, key, rows, options.concurrency))
-    if options.output:
-        options.output.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results), encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(options.output.open("w", encoding="utf-8")) if options.output else None
+
+        def done(result: Result) -> None:
+            results.append(result)
+            print(f"{len(results)}/{len(rows)} {result.id}: {result.fault or 'right'}", flush=True)
+            if sink is not None:
+                print(json.dumps(asdict(result)), file=sink, flush=True)
+
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        asyncio.run(run(options.url.rstrip("/"), options.model, key, rows, options.concurrency, done))
     print(report(results, time.monotonic() - began))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from evaluation.quality.bfcl import Row, judge, read_rows, report
+from evaluation.quality.bfcl import Result, Row, judge, read_rows, report, run
 from evaluation.quality.bfcl_score import fault, tool
 
 FUNCTION: dict[str, Any] = {
@@ -129,3 +131,47 @@ def test_rows_are_taken_evenly(tmp_path: Path) -> None:
         "multiple_1",
     ]
     assert rows[1].possible == [1]
+
+
+async def served(status: int) -> tuple[list[Result], list[dict[str, Any]]]:
+    """Results and the bodies asked, of two rows put to a server that calls geo.area for everything."""
+    bodies: list[dict[str, Any]] = []
+
+    async def chat(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Bearer secret"
+        bodies.append(await request.json())
+        choice = answered(("geo.area", '{"base": 2}'))
+        usage = {"prompt_tokens": 5, "completion_tokens": 7}
+        return web.json_response({"choices": [choice], "usage": usage}, status=status)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    rows = [Row(f"multiple_{i}", "multiple", [{"role": "user"}], [FUNCTION], [ANSWER]) for i in range(2)]
+    results: list[Result] = []
+    try:
+        await run(f"http://127.0.0.1:{runner.addresses[0][1]}", "m", "secret", rows, 2, results.append)
+    finally:
+        await runner.cleanup()
+    return results, bodies
+
+
+def test_rows_are_asked_greedily_with_their_functions_as_tools() -> None:
+    results, bodies = asyncio.run(served(200))
+    assert sorted(result.id for result in results) == ["multiple_0", "multiple_1"]
+    assert all(result.fault == "" and result.parsed for result in results)
+    assert bodies[0] == {
+        "model": "m",
+        "messages": [{"role": "user"}],
+        "tools": [tool(FUNCTION)],
+        "temperature": 0,
+        "max_tokens": 512,
+    }
+
+
+def test_a_broken_server_is_no_weak_model() -> None:
+    with pytest.raises(RuntimeError, match="status 500"):
+        asyncio.run(served(500))
