@@ -26,6 +26,7 @@ MAX_RESTARTS = 3
 RESTART_WINDOW_S = 300.0
 STOP_GRACE_S = 5.0
 """What the core has to finish its step and leave."""
+_BY_TEXT = (Finish.STOP, Finish.REPETITION)  # found here, whatever the core said meanwhile
 
 
 class LoadError(Exception):
@@ -130,7 +131,7 @@ class Engine:
             return
         self._door.leave(stream.id)
         if stream.ending is not None:
-            self.metrics.ended(stream, finish if finish is Finish.STOP else stream.ending.finish)
+            self.metrics.ended(stream, finish if finish in _BY_TEXT else stream.ending.finish)
             return
         self.metrics.ended(stream, finish)
         if self.core is not None:
