@@ -157,9 +157,19 @@ def test_the_stop_token_is_no_text_even_if_it_could_be(model: ServedModel) -> No
 )
 def test_endings_that_are_no_success_are_errors(model: ServedModel, finish: Finish, status: int, code: str) -> None:
     growing, stream = answer(model, [9])
-    feed(stream, encode(model, "begun"))
-    stream.end(Ending(1, finish, "why"))
+    if finish is not Finish.TIMEOUT:
+        feed(stream, encode(model, "begun"))
+    stream.end(Ending(1, finish, "why", code if finish is Finish.TIMEOUT else ""))
     stream.end(Ending(1, Finish.LENGTH))  # the first ending counts
     with pytest.raises(ApiError) as raised:
         growing.advance()
     assert (raised.value.status, raised.value.code, raised.value.message) == (status, code, "why")
+
+
+def test_a_time_out_after_the_first_token_keeps_what_came(model: ServedModel) -> None:
+    growing, stream = answer(model, [9])
+    feed(stream, encode(model, "begun"))
+    stream.end(Ending(1, Finish.TIMEOUT, "why"))
+    delta = growing.advance()
+    assert delta is not None
+    assert (delta.text, delta.finish) == ("begun", Finish.TIMEOUT)
