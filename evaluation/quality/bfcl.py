@@ -54,15 +54,16 @@ class Result:
 
 
 def read_rows(data: Path, categories: list[str], count: int) -> list[Row]:
-    """`count` rows in all, evenly from the categories (the first ones get what is left over)."""
+    """`count` rows, one of each category in turn."""
     rows = []
     for place, category in enumerate(categories):
         share = count // len(categories) + (place < count % len(categories))
         answers = {row["id"]: row for row in _lines(data / "possible_answer" / f"BFCL_v4_{category}.json")}
-        for row in _lines(data / f"BFCL_v4_{category}.json")[:share]:
+        for turn, row in enumerate(_lines(data / f"BFCL_v4_{category}.json")[:share]):
             possible = answers[row["id"]]["ground_truth"]
-            rows.append(Row(row["id"], category, row["question"][0], row["function"], possible))
-    return rows
+            read = Row(row["id"], category, row["question"][0], row["function"], possible)
+            rows.append((turn, place, read))
+    return [row for _, _, row in sorted(rows, key=lambda each: each[:2])]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -122,15 +122,15 @@ def test_rows_are_taken_evenly(tmp_path: Path) -> None:
         answers = [{"id": row["id"], "ground_truth": [i]} for i, row in enumerate(rows)]
         for folder, lines in ((tmp_path, rows), (tmp_path / "possible_answer", answers)):
             (folder / f"BFCL_v4_{category}.json").write_text("\n".join(map(json.dumps, lines)))
-    rows = read_rows(tmp_path, ["simple_python", "multiple"], 5)
-    assert [row.id for row in rows] == [
+    read = read_rows(tmp_path, ["simple_python", "multiple"], 5)
+    assert [row.id for row in read] == [
         "simple_python_0",
-        "simple_python_1",
-        "simple_python_2",
         "multiple_0",
+        "simple_python_1",
         "multiple_1",
+        "simple_python_2",
     ]
-    assert rows[1].possible == [1]
+    assert read[2].possible == [1]
 
 
 async def served(status: int) -> tuple[list[Result], list[dict[str, Any]]]:
