@@ -106,6 +106,18 @@ def make_block(
     return PreNormBlock(config, layer, following, ops, attention, mlp)
 
 
+class WatchedBlock:
+    """Another block whose residual stream is shown as it leaves."""
+
+    def __init__(self, block: Block, seen: Callable[[torch.Tensor], None]) -> None:
+        self.attend, self.pick, self._finish, self._seen = block.attend, block.pick, block.finish, seen
+
+    def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, residual = self._finish(out, x, residual)
+        self._seen(residual)
+        return x, residual
+
+
 class PreNormBlock:
     """Llama's: a norm before attention, one before the MLP."""
 

@@ -5,13 +5,14 @@ Which blocks comes from DecoderConfig (`engines.native.models.blocks`); what run
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from engines.native.layers.embedding import Embedding
 from engines.native.layers.linear import Linear
-from engines.native.models.blocks import LayerWeights, Pools, make_block
+from engines.native.models.blocks import Block, LayerWeights, Pools, WatchedBlock, make_block
 from engines.native.models.config import DecoderConfig
 from engines.native.ops.base import Batch, Ops
 
@@ -33,10 +34,15 @@ class Decoder:
     def __init__(self, config: DecoderConfig, weights: DecoderWeights, ops: Ops, kv: list[Pools]) -> None:
         self.config, self.weights, self.ops, self.kv = config, weights, ops, kv
         following = [*(layer.input_norm for layer in weights.layers[1:]), weights.norm]
-        self._blocks = [
+        self._blocks: list[Block] = [
             make_block(config, index, layer, after, weights.cos_sin[index], ops, kv[index])
             for index, (layer, after) in enumerate(zip(weights.layers, following, strict=True))
         ]
+
+    def watch(self, seen: Callable[[torch.Tensor], None]) -> None:
+        """From now on show the residual stream after each layer, [tokens, hidden]; after the last one, of the tokens
+        that go on. To compare models; the tensors are written over afterwards."""
+        self._blocks = [WatchedBlock(block, seen) for block in self._blocks]
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Run the layers, writing K and V of every token; [m, hidden] at `batch.logits_index`, normed for the head."""

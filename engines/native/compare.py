@@ -1,0 +1,182 @@
+"""Two versions of a model on one text, layer by layer: where a quantized, distilled or changed one leaves the other.
+
+    python -m engines.native.compare REFERENCE OTHER [--dtype float32] [--other-dtype int8] [--text FILE] [--json FILE]
+
+REFERENCE and OTHER: a GGUF file, or a folder with safetensors, config.json and tokenizer.json; one model may stand in
+both places, in two dtypes. Per layer: the relative error of the residual stream, |b − a| / |a| over all tokens, and the
+least cosine of a token. Of the answers: KL(a ‖ b) in nats per token, and how often the likeliest token is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engines.native.config import ConfigError, EngineConfig
+from engines.native.loader.errors import BadModel
+from engines.native.loader.model_files import open_model
+from engines.native.loader.tokenizer import load_tokenizer
+from engines.native.models.calibration import TEXT
+from engines.native.request import SamplingParams
+from engines.native.runner import ModelRunner, build_runner
+from engines.native.step import StepPlan
+
+TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LayerDifference:
+    layer: int
+    relative_error: float
+    least_cosine: float
+    worst_token: int  # position of the token with that cosine
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """kl: nats per token; same_top: share of positions where the likeliest token is the same; first_change: the first
+    position where it is not, −1 for none. perplexity: of the text, for both."""
+
+    tokens: int
+    layers: list[LayerDifference]
+    kl: float
+    kl_p99: float
+    same_top: float
+    first_change: int
+    perplexity: tuple[float, float]
+
+
+@dataclass(slots=True)
+class Trace:
+    """layers: residual streams float32 [tokens, hidden], after each layer; logprobs: float32 [tokens, vocab]."""
+
+    layers: list[torch.Tensor]
+    logprobs: torch.Tensor
+
+
+def trace(runner: ModelRunner, ids: list[int]) -> Trace:
+    """One pass over `ids`. The runner is of no use for serving afterwards: its layers are watched."""
+    layers: list[torch.Tensor] = []
+    logits: list[torch.Tensor] = []
+    model, head = runner.model, runner.model.logits
+    model.watch(lambda residual: layers.append(residual.float().cpu()))
+
+    def keep(hidden: torch.Tensor) -> torch.Tensor:
+        found = head(hidden)
+        logits.append(found.float().cpu())
+        return found
+
+    model.logits = keep  # type: ignore[method-assign]
+    runner.add(0, ids, SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0), len(ids))
+    blocks = list(range(1, -(-len(ids) // runner.block_size) + 1))
+    row, count = np.zeros(1, np.int32), np.array([len(ids)], np.int32)
+    runner.launch(StepPlan(row, row, count, np.array([True]), [(0, 0, blocks)])).wait()
+    layers[-1] = layers[-1][1:]  # the first is the token that draws; it comes again among those that are scored
+    scored = torch.cat([*logits[1:], logits[0]])  # of all tokens but the last, then of the last
+    return Trace(layers, scored.log_softmax(-1))
+
+
+def compare(a: Trace, b: Trace, ids: list[int]) -> Comparison:
+    """Raises ValueError for models that have no layers in common to compare."""
+    if [x.shape for x in a.layers] != [x.shape for x in b.layers] or a.logprobs.shape != b.logprobs.shape:
+        shapes = [f"{len(t.layers)} layers of {t.layers[0].shape[1]}, {t.logprobs.shape[1]} tokens" for t in (a, b)]
+        raise ValueError(f"the two models are not of one shape: {shapes[0]} against {shapes[1]}")
+    layers = [_layer(index, one, other) for index, (one, other) in enumerate(zip(a.layers, b.layers, strict=True))]
+    kl = (a.logprobs.exp() * (a.logprobs - b.logprobs)).nan_to_num(0.0).sum(-1).double()
+    same = a.logprobs.argmax(-1) == b.logprobs.argmax(-1)
+    changed = (~same).nonzero().flatten().tolist()
+    targets = torch.tensor(ids[1:])[:, None]
+    own = [float(t.logprobs[:-1].gather(1, targets).double().mean().neg().exp()) for t in (a, b)]
+    return Comparison(
+        len(ids), layers, float(kl.mean()), float(kl.quantile(0.99)), float(same.double().mean()),
+        changed[0] if changed else -1, (own[0], own[1]),
+    )  # fmt: skip
+
+
+def _layer(index: int, a: torch.Tensor, b: torch.Tensor) -> LayerDifference:
+    cosine = torch.nn.functional.cosine_similarity(a, b, dim=-1)
+    worst = int(cosine.argmin())
+    return LayerDifference(index, float((b - a).norm() / a.norm()), float(cosine[worst]), worst)
+
+
+def table(found: Comparison) -> str:
+    lines = ["layer  relative error  least cosine  at token"]
+    lines += [
+        f"{each.layer:5d}  {each.relative_error:14.3e}  {each.least_cosine:12.6f}  {each.worst_token:8d}"
+        for each in found.layers
+    ]
+    grown = max(found.layers, key=lambda each: each.relative_error)
+    lines += [
+        "",
+        f"{found.tokens} tokens; the greatest relative error is {grown.relative_error:.3e}, after layer {grown.layer}",
+        f"KL {found.kl:.3e} nats per token (P99 {found.kl_p99:.3e}); same likeliest token {found.same_top:.2%}"
+        + (f", the first other one at position {found.first_change}" if found.first_change >= 0 else ""),
+        f"perplexity of the text {found.perplexity[0]:.4f} against {found.perplexity[1]:.4f}",
+    ]
+    return "\n".join(lines)
+
+
+def _config(model: Path, device: str, dtype: str) -> EngineConfig:
+    files = sorted(file for file in model.iterdir() if file.is_file()) if model.is_dir() else [model]
+    kind, paths = "safetensors" if model.is_dir() else "gguf", {file.name: str(file) for file in files}
+    length = min(TOKENS + 16, open_model(kind, paths).config.context_length)
+    return EngineConfig(
+        format=kind, paths=paths, device=device, dtype=dtype, max_model_len=length, max_num_seqs=1,
+        max_batched_tokens=TOKENS + 64, prefix_cache=False,
+    )  # fmt: skip
+
+
+def _ids(config: EngineConfig, text: str) -> list[int]:
+    """As many tokens of the text as are compared."""
+    tokenizer, facts = load_tokenizer(open_model(config.format, dict(config.paths)))
+    start = [facts.bos_id] if facts.add_bos and facts.bos_id is not None else []
+    return [*start, *tokenizer.encode(text, add_special_tokens=False).ids][: min(TOKENS, config.max_model_len - 1)]
+
+
+def _trace(config: EngineConfig, ids: list[int]) -> Trace:
+    found = trace(build_runner(config), ids)
+    gc.collect()  # one model in memory at a time
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reference", type=Path)
+    parser.add_argument("other", type=Path)
+    parser.add_argument("--dtype", default="float32", help="of the reference")
+    parser.add_argument("--other-dtype", default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="cpu")
+    parser.add_argument("--text", type=Path, help=f"the text; its first {TOKENS} tokens count")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args(arguments)
+    text = options.text.read_text(encoding="utf-8") if options.text else TEXT
+    try:
+        configs = [
+            _config(options.reference, options.device, options.dtype),
+            _config(options.other, options.device, options.other_dtype),
+        ]
+        ids = _ids(configs[0], text)
+        if len(ids) < 2:
+            parser.error("the text has fewer than two tokens")
+        if _ids(configs[1], text) != ids:
+            parser.error("the two models cut the text into different tokens: their layers can't be compared")
+        reference, other = (_trace(config, ids) for config in configs)
+        found = compare(reference, other, ids)
+    except (BadModel, ConfigError, ValueError) as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 2
+    print(table(found))
+    if options.json:
+        options.json.write_text(json.dumps(asdict(found), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
