@@ -28,7 +28,7 @@ from evaluation.benchmarks.random_model import TINY, random_runner
 
 LENGTHS = (16, 64, 256, 1024, 4096)
 LONGEST = max(LENGTHS)
-ROUNDS = 5
+ROUNDS = 3
 CHUNK = {"cpu": 512, "cuda": 8192}
 
 

@@ -52,7 +52,7 @@ class Shares:
 loads = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 12)), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(loads, loads, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
 def test_share_of_two_that_always_wait_stays_within_the_papers_bound(
     light: list, heavy: list, rows: int, depth: int, flood: int
