@@ -115,8 +115,10 @@ class Answer:
 
     def advance(self) -> Delta | None:
         """Take in what came. None if nothing did. Raises ApiError where the request failed."""
-        tokens, logprobs, top = self.stream.take()
         ending = self.stream.ending
+        if not self.stream.tokens and ending is None:  # most of many answers, in most steps
+            return None
+        tokens, logprobs, top = self.stream.take()
         pieces: list[str] = []
         delta = Delta(self.index, "")
         for place, token in enumerate(tokens):
