@@ -73,7 +73,7 @@ class EncoderBatch:
     wanted: torch.Tensor | None = None
 
 
-PADDING = 1.3
+PADDING = 1.15
 """How much more attention than needed a group may compute: a product of another size costs more than that on a CPU."""
 
 

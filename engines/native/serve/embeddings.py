@@ -14,7 +14,7 @@ from aiohttp import web
 from numpy.typing import NDArray
 
 from engines.native.pooling.config import Task
-from engines.native.serve import validate
+from engines.native.serve import fields, validate
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError, invalid, unsupported
 from engines.native.serve.ids import new_id
@@ -54,10 +54,15 @@ class Pooling:
             raise invalid("truncate_prompt_tokens", "truncate_prompt_tokens is 0; give 1 or more, or -1 for the most")
         return pooling.max_tokens if keep == -1 else keep
 
-    async def run(self, body: validate.Body, texts: Sequence[Tokens]) -> NDArray[np.float32]:
+    async def run(self, request: web.Request, body: validate.Body, texts: Sequence[Tokens]) -> NDArray[np.float32]:
+        """float32 [len(texts), width]. A time-out for the first token means nothing here."""
         assert isinstance(self._engine, PoolingEngine)
-        priority = validate.integer(body, "priority", 0, -validate.MAX_PRIORITY, validate.MAX_PRIORITY)
-        return await self._engine.pool(texts, priority=priority)
+        return await self._engine.pool(
+            texts,
+            priority=validate.integer(body, "priority", 0, -validate.MAX_PRIORITY, validate.MAX_PRIORITY),
+            timeouts=fields.timeouts(body),
+            tenant=fields.tenant(request.headers),
+        )
 
     def answer(self, kind: str, texts: Sequence[Tokens], content: dict[str, Any]) -> web.Response:
         tokens = sum(len(text.ids) for text in texts)
@@ -97,7 +102,7 @@ class EmbeddingApi:
         written = _encoding(body)
         dimensions = _dimensions(body, pooling)
         texts = await _read_input(body.get("input"), pooling, self._pooling.keep(body, pooling))
-        vectors = await self._pooling.run(body, texts)
+        vectors = await self._pooling.run(request, body, texts)
         if dimensions:
             vectors = shortened(vectors, dimensions, pooling.head.normalize)
         written_out = [written(vector) for vector in vectors]

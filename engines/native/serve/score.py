@@ -34,7 +34,7 @@ class ScoreApi:
         if len(first) not in (1, len(second)):
             message = f"text_1 has {len(first)} texts and text_2 {len(second)}; give one in text_1, or as many in both"
             raise invalid("text_1", message)
-        texts, scores = await self._scored(body, pooling, "text_1", first, "text_2", second)
+        texts, scores = await self._scored(request, body, pooling, "text_1", first, "text_2", second)
         data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores.tolist())]
         return self._pooling.answer("score", texts, {"data": data})
 
@@ -47,7 +47,7 @@ class ScoreApi:
         documents = _documents(body.get("documents"))
         top_n = validate.integer(body, "top_n", 0, 0, 2**31) or len(documents)
         shown = validate.boolean(body, "return_documents", True)
-        texts, scores = await self._scored(body, pooling, "query", [query], "documents", documents)
+        texts, scores = await self._scored(request, body, pooling, "query", [query], "documents", documents)
         best = np.argsort(-scores, kind="stable")[:top_n]  # of equal ones the earlier first
         results: list[dict[str, Any]] = []
         for index in best.tolist():
@@ -57,6 +57,7 @@ class ScoreApi:
 
     async def _scored(
         self,
+        request: web.Request,
         body: validate.Body,
         pooling: PoolingText,
         first_name: str,
@@ -73,10 +74,10 @@ class ScoreApi:
         if pooling.head.task is Task.SCORE:
             pairs = list(zip(first if len(first) == len(second) else list(first) * len(second), second, strict=True))
             texts = await pooling.encode_pairs(pairs, names, keep)
-            return texts, (await self._pooling.run(body, texts))[:, 0]
+            return texts, (await self._pooling.run(request, body, texts))[:, 0]
         first_names = [_name(first_name, index, first) for index in range(len(first))]
         texts = await pooling.encode([*first, *second], [*first_names, *names], keep)
-        vectors = await self._pooling.run(body, texts)
+        vectors = await self._pooling.run(request, body, texts)
         return texts, cosines(vectors[: len(first)], vectors[len(first) :])
 
 

@@ -293,6 +293,15 @@ def test_a_client_that_leaves_ends_its_request(slow):
     assert slow.vectors([5, 6]).shape == (1, 384)
 
 
+def test_a_request_names_its_own_time(slow):
+    """The pass that runs comes to its end; then the request is told which limit it met."""
+    code, _, message = slow.error("/v1/embeddings", 504, input=[[5] * 510] * 1000, timeout=0.3)
+    assert code == "total_timeout"
+    assert "0.3 s" in message
+    slow.eventually(lambda: slow.metric("requests_running") == 0)
+    assert slow.error("/v1/embeddings", 400, input="cat", timeout={"first": 1})[1] == "timeout.first"
+
+
 def test_the_queue_has_an_end(slow):
     statuses: list[int] = []
 
