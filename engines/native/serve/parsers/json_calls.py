@@ -26,6 +26,7 @@ class JsonCalls:
 
     def __init__(self, openers: tuple[Opener, ...], names: Collection[str], call_id: Callable[[], str]) -> None:
         self._tagged = tuple(opener for opener in openers if opener.begin)
+        self._marks = frozenset(opener.begin[0] for opener in self._tagged)  # without them there is no tag
         self._bare = next((opener for opener in openers if not opener.begin), None)
         self._names, self._call_id = names, call_id
         self._buffer = ""  # not looked at, or held back
@@ -69,6 +70,11 @@ class JsonCalls:
 
     def _outside(self, pieces: list[Piece]) -> bool:
         """Content, up to the next tag."""
+        if not self._unclosed and self._marks.isdisjoint(self._buffer):
+            text = self._buffer.rstrip()
+            self._say(text, pieces)
+            self._buffer = self._buffer[len(text) :]
+            return False
         found = [(at, opener) for opener in self._tagged if (at := self._buffer.find(opener.begin)) >= 0]
         at, opener = min(found, key=lambda each: each[0], default=(-1, None))
         closed = self._buffer.find(self._unclosed) if self._unclosed else -1
