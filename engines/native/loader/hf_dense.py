@@ -258,6 +258,7 @@ def chatglm(config: Json) -> DecoderConfig:
 def minicpm(config: Json) -> DecoderConfig:
     """MiniCPM 1, 2 and 4: muP's multipliers on embeddings, residuals and logits."""
     only(config, "num_experts", 0, None)
+    only(config, "sparse_config", None)
     layers, hidden = number(config, "num_hidden_layers"), number(config, "hidden_size")
     bias = bool(config.get("attention_bias", False))
     return decoder(
@@ -310,6 +311,8 @@ def _cohere(config: Json, architecture: str, theta: float, **fields: Any) -> Dec
         form="parallel",
         norm="layer",
         norm_eps=real(config, "layer_norm_eps", 1e-5),
+        # Command-R's files say 8,192 positions, from training, beside the 131,072 that it is made for.
+        context_length=number(config, "model_max_length", number(config, "max_position_embeddings")),
         qkv_bias=bias,
         o_bias=bias,
         rope=rope(config, head_dim_of(config), theta=theta, interleaved=True),

@@ -57,6 +57,7 @@ def test_refusals(changes, named):
     [
         (MINICPM, {"num_experts": 8}, "num_experts is 8"),
         (MINICPM, {"scale_emb": None}, "scale_emb is None"),
+        (MINICPM, {"sparse_config": {"topk": 64}}, "sparse_config is"),
         (BAICHUAN, {"hidden_size": 5120}, "ALiBi"),
         (CHATGLM, {"rmsnorm": False}, "rmsnorm is False"),
         (CHATGLM, {"padded_vocab_size": 65_024, "rope_ratio": 50}, "rope_ratio is 50"),
@@ -67,6 +68,12 @@ def test_refusals_of_models_with_their_own_code(config, changes, named):
     with pytest.raises(BadModel) as caught:
         decoder_config(config | changes)
     assert named in caught.value.message, caught.value.message
+
+
+def test_command_r_has_the_context_that_it_is_made_for():
+    changes = {"model_type": "cohere", "max_position_embeddings": 8192, "model_max_length": 131_072}
+    assert decoder_config(LLAMA | changes).context_length == 131_072
+    assert decoder_config(LLAMA | changes | {"model_max_length": None}).context_length == 8192
 
 
 def test_baichuan_of_13b_has_no_positions_but_alibi():
