@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.engines.instances import NAME, Running
-from tests.engines.talking_model import write_talking_model
+from tests.engines.talking_model import TEMPLATE, write_talking_model
 from tests.tiny_models import write_safetensors
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
@@ -334,6 +334,8 @@ def test_messages_count_and_refuse(claude: anthropic.Anthropic, server: Running)
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = write_safetensors(tmp_path_factory.mktemp("tiny") / "model")
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": TEMPLATE}))
     running = Running(folder, max_num_seqs=4, kv_cache_bytes=2**20)
     try:
         yield running
@@ -375,3 +377,40 @@ def test_structured_output_in_each_api(tiny: Running) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         ai.responses.create(model=NAME, input="go", text={"format": {**flat["format"], "schema": {"type": "colour"}}})
     assert refused.value.param == "text.format"
+
+
+@pytest.mark.slow
+def test_a_call_can_be_forced_in_each_api(tiny: Running) -> None:
+    ai = openai.OpenAI(base_url=f"{tiny.url}/v1", api_key=tiny.token, max_retries=0)
+    claude = anthropic.Anthropic(base_url=tiny.url, api_key=tiny.token, max_retries=0)
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Rom", "Ulm"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    nested: Any = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
+    named: Any = {"type": "function", "function": {"name": "weather"}}
+    calls: list[tuple[str, Any]] = []
+    for choice in ("required", named):
+        chat: Any = ai.chat.completions.create(
+            model=NAME, messages=user("go"), tools=nested, tool_choice=choice, parallel_tool_calls=False
+        )
+        function = chat.choices[0].message.tool_calls[0].function
+        calls.append((function.name, json.loads(function.arguments)))
+    flat: Any = [{"type": "function", "name": "weather", "parameters": schema, "strict": True}]
+    with ai.responses.stream(
+        model=NAME, input="go", tools=flat, tool_choice="required", parallel_tool_calls=False
+    ) as stream:
+        item: Any = stream.get_final_response().output[-1]
+    calls.append((item.name, json.loads(item.arguments)))
+    tools: Any = [{"name": "weather", "input_schema": schema}]
+    forced: Any = {"type": "any", "disable_parallel_tool_use": True}
+    message = claude.messages.create(model=NAME, max_tokens=90, messages=user("go"), tools=tools, tool_choice=forced)
+    use: Any = message.content[-1]
+    assert message.stop_reason == "tool_use"
+    calls.append((use.name, use.input))
+    assert len(calls) == 4
+    for name, arguments in calls:
+        assert name == "weather"
+        assert arguments in ({"city": "Rom"}, {"city": "Ulm"})

@@ -94,7 +94,7 @@ class ResponsesEndpoint:
         self, output: list[dict[str, Any]], *, finish: str | None = None, usage: Usage | None = None
     ) -> dict[str, Any]:
         """The response; in progress while `finish`, the chat's reason of the end, is None."""
-        body = self._body
+        body, defaults = self._body, self._model.defaults
         cut = finish == "length"
         if cut and output:
             output[-1]["status"] = "incomplete"
@@ -114,11 +114,11 @@ class ResponsesEndpoint:
             "previous_response_id": None,
             "reasoning": body.get("reasoning") or {"effort": None, "summary": None},
             "store": False,
-            "temperature": validate.number(body, "temperature", 1.0, 0.0, 2.0),
+            "temperature": validate.number(body, "temperature", defaults.get("temperature", 1.0), 0.0, 2.0),
             "text": {"format": self._format or {"type": "text"}},
             "tool_choice": body.get("tool_choice") or "auto",
             "tools": body.get("tools") or [],
-            "top_p": validate.number(body, "top_p", 1.0, 0.0, 1.0),
+            "top_p": validate.number(body, "top_p", defaults.get("top_p", 1.0), 0.0, 1.0),
             "truncation": "disabled",
             "usage": None if usage is None else _usage_body(usage),
             "user": body.get("user"),
