@@ -80,7 +80,7 @@ def _furthest(distance: torch.Tensor, probabilities: torch.Tensor, mass: torch.T
     # A GPU sorts at once and would have to be waited for; on a CPU the nearest are mostly enough.
     width = min(CANDIDATES, vocab) if distance.device.type == "cpu" else vocab
     while True:
-        nearest, order = distance.topk(width, dim=-1, largest=False)
+        nearest, order = distance.sort(dim=-1) if width == vocab else distance.topk(width, dim=-1, largest=False)
         held = probabilities.gather(1, order).cumsum(dim=-1)
         if width == vocab or bool((held[:, -1:] >= mass).all()):
             return nearest.gather(1, (held < mass).sum(dim=-1, keepdim=True).clamp_(max=vocab - 1))

@@ -38,6 +38,7 @@ def engine(blocks: int) -> Offline:
     return Offline(config, random_runner(TINY, config, seed=5))
 
 
+@pytest.mark.slow
 def test_rows_of_a_batch_are_adjusted_by_their_own_tokens_even_after_a_preemption() -> None:
     roomy, tight = engine(40), engine(10)
     tight.generate([[1]] * 50, SamplingParams(temperature=0, max_tokens=1))  # so that it expects short answers

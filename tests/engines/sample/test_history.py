@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from engines.native.request import SamplingParams
+from engines.native.sample.filters import CANDIDATES, typical
 from engines.native.sample.history import FORBIDDEN
 from engines.native.sample.sampler import Sampler
 
@@ -67,7 +68,7 @@ def same(ours: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 @given(histories, st.integers(0, 99), st.sampled_from([0.5, 1.3, 2.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_repetition_penalty_is_transformers(rows: Histories, seed: int, penalty: float) -> None:
     logits = logits_of(seed, len(rows))
     source = RepetitionPenaltyLogitsProcessor(penalty)
@@ -77,7 +78,7 @@ def test_repetition_penalty_is_transformers(rows: Histories, seed: int, penalty:
 
 
 @given(histories, st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_presence_and_frequency_penalties_are_openais(rows: Histories, seed: int) -> None:
     logits = logits_of(seed, len(rows))
     wanted = logits.clone()
@@ -256,7 +257,7 @@ def test_a_draw_depends_on_nothing_but_its_row(rows: Histories, params: list[Sam
 
 
 @given(st.lists(every, min_size=1, max_size=ROWS), st.integers(0, 99), st.integers(1, 20))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_row_that_was_preempted_draws_what_it_would_have_drawn(
     params: list[SamplingParams], seed: int, cut: int
 ) -> None:
@@ -285,3 +286,14 @@ def test_a_row_that_looks_back_without_a_table_says_so() -> None:
     sampler.fill(0, [1], SamplingParams(no_repeat_ngram_size=2), 1)
     with pytest.raises(RuntimeError, match="no table"):
         sampler.adjuster.apply(logits_of(0, 1), np.zeros(1, np.int32), np.ones(1, np.int32))
+
+
+@pytest.mark.parametrize("spread", [0.01, 5.0])
+def test_typical_p_of_a_large_vocabulary_is_transformers(spread: float) -> None:
+    """Flat: more tokens are kept than are looked at first. Steep: fewer."""
+    vocab = 3 * CANDIDATES
+    logits = torch.randn(2, vocab, generator=torch.Generator().manual_seed(3)) * spread
+    ours = typical(logits, torch.ones(2, 1), torch.full((2, 1), 0.8)) > -torch.inf
+    wanted = TypicalLogitsWarper(0.8)(torch.empty(0), logits) > -torch.inf
+    assert (ours.sum(-1) > CANDIDATES).all() == (spread < 1)
+    assert ((ours ^ wanted).sum(-1) <= 1).all()
