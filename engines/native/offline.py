@@ -88,8 +88,9 @@ class Offline:
 
     def _take(self, step: Step, output: StepOutput, results: dict[int, Generated], begun: float) -> None:
         ids = self.scheduler.table.ids[step.plan.rows].tolist()
-        for position, (_, values, _) in output.prompt_logprobs.items():
-            results[ids[position]].prompt_logprobs += values
+        for position, (first, values, _) in output.prompt_logprobs.items():
+            scored = results[ids[position]].prompt_logprobs  # after a preemption it is scored again
+            scored[first - 1 : first - 1 + len(values)] = values
         drawn = self.scheduler.commit(step, output)
         for request_id, token, position in zip(
             drawn.ids.tolist(), drawn.tokens.tolist(), drawn.positions.tolist(), strict=True

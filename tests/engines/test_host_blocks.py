@@ -68,3 +68,17 @@ def test_f1_f4_ids_equal_an_unpreempted_run_on_a_real_model(monkeypatch: pytest.
     assert [one.token_ids for one in pressed] == [one.token_ids for one in calm]
     assert engine.scheduler.check() == []
     assert engine.scheduler.host.used == 0
+
+
+@pytest.mark.parametrize("swap_blocks", [0, 40], ids=["computed again", "swapped"])
+def test_a_preempted_prompt_is_scored_once(swap_blocks: int) -> None:
+    prompts = [[7 + i, 3, 9, 4, 1] for i in range(4)]
+    params = SamplingParams(temperature=0, max_tokens=40, prompt_logprobs=0)
+    calm = tiny(60, 0).generate(prompts, params)
+    engine = tiny(14, swap_blocks)
+    engine.generate([[1, 2]] * 4, SamplingParams(temperature=0, max_tokens=1))
+    pressed = engine.generate(prompts, params)
+    assert engine.scheduler.preemptions > 0
+    for one, other in zip(pressed, calm, strict=True):
+        assert one.prompt_logprobs == pytest.approx(other.prompt_logprobs, abs=1e-4)
+        assert len(one.prompt_logprobs) == 4
