@@ -181,10 +181,13 @@ class FakeEngine:
         if not body.get("stream"):
             return web.json_response(whole)
         begun = {"id": "resp_x", "object": "response", "status": "in_progress", "usage": None}
-        opening = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
+        opening: list[dict[str, Any]] = [
+            {"type": "response.created", "response": begun},
+            {"type": "response.in_progress", "response": begun},
+        ]
         deltas = [{"type": "response.output_text.delta", "delta": WORDS[index % len(WORDS)]} for index in range(tokens)]
         failure = {"type": "error", "code": "server_error", "message": "KV cache lost"}
-        closing = [{"type": "response.completed", "response": whole}]
+        closing: list[dict[str, Any]] = [{"type": "response.completed", "response": whole}]
         return await self._named_events(request, opening, deltas, closing, failure)
 
     async def _named_events(
@@ -289,7 +292,7 @@ def _event(content: dict[str, Any]) -> bytes:
 
 
 def _named(content: dict[str, Any]) -> bytes:
-    return b"event: " + content["type"].encode() + b"\n" + _event(content)
+    return b"event: " + str(content["type"]).encode() + b"\n" + _event(content)
 
 
 def _error(status: int, message: str) -> web.Response:
