@@ -151,14 +151,14 @@ class FakeEngine:
             end = {"stop_reason": "end_turn", "usage": usage | {"output_tokens": tokens}}
             return web.json_response(message | {"content": content} | end)
         block = {"type": "text", "text": ""}
-        opening = [
+        opening: list[dict[str, Any]] = [
             {"type": "message_start", "message": message | {"content": [], "usage": usage | {"output_tokens": 1}}},
             {"type": "content_block_start", "index": 0, "content_block": block},
         ]
         deltas = [
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}} for word in text
         ]
-        closing = [
+        closing: list[dict[str, Any]] = [
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": tokens}},
             {"type": "message_stop"},
