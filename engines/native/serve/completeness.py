@@ -121,8 +121,8 @@ class SentenceEnd:
         return not (self._first and word.isdecimal())
 
     def _is_aside(self, bracket: str) -> bool:
-        """Whether the stops before it are those of an aside (如此。) in a Chinese sentence, which goes on. In English the
-        next letter says so."""
+        """Whether the stops before it are those of an aside (如此。) in a Chinese sentence, which goes on. In English
+        the next letter says so."""
         return bracket in _BRACKETS and bool(_CHINESE & set(self._stops))
 
     def _follows(self, character: str) -> bool:
