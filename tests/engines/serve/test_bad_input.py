@@ -106,7 +106,6 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "user", "content": "a b " * 3000}]}, "messages", "context length is 2048"),
     ({**CHAT, "tools": [{"type": "function"}]}, "tools[0].function", "must be an object"),
     ({**CHAT, "tool_choice": "required"}, "tool_choice", "has no tools"),
-    ({**CHAT, "response_format": {"type": "json_object"}}, "response_format", "not supported"),
     ({**CHAT, "modalities": ["audio"]}, "modalities", "not supported"),
     ({**CHAT, "top_logprobs": 2}, "top_logprobs", "only allowed with logprobs"),
     ({**CHAT, "logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
