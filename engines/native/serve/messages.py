@@ -245,7 +245,7 @@ def _read_tools(body: validate.Body, chat: validate.Body) -> None:
     kind = choice.get("type") if isinstance(choice, dict) else None
     if kind == "tool" and isinstance(choice.get("name"), str):
         chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
-    elif kind in _CHOICES:
+    elif isinstance(kind, str) and kind in _CHOICES:
         chat["tool_choice"] = _CHOICES[kind]
     else:
         raise invalid("tool_choice", "tool_choice.type must be auto, any, none, or tool with a name")

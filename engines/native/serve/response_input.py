@@ -7,7 +7,7 @@ from typing import Any
 from engines.native.serve.errors import invalid, unsupported
 
 _ROLES = ("user", "assistant", "system", "developer")
-_TEXTS = ("input_text", "output_text", "text")
+_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
 def chat_messages(value: Any) -> list[dict[str, Any]]:
@@ -34,8 +34,8 @@ def chat_messages(value: Any) -> list[dict[str, Any]]:
                 text = _text(item.get("output"), f"{param}.output")
                 messages.append({"role": "tool", "tool_call_id": call, "content": text})
             case {"type": "reasoning"}:
-                parts = item.get("content") or item.get("summary") or []
-                text = "".join(part["text"] for part in parts if isinstance(part, dict) and "text" in part)
+                field = "content" if item.get("content") else "summary"
+                text = _text(item.get(field) or "", f"{param}.{field}")
                 messages.append({"role": "assistant", "content": "", "reasoning_content": text})
             case {"role": role} if item.get("type", "message") == "message":
                 if role not in _ROLES:

@@ -170,9 +170,10 @@ class ResponsesEndpoint:
         text = self._body.get("text")
         if text is None:
             return None
-        wanted = text.get("format", {"type": "text"}) if isinstance(text, dict) else None
+        wanted = text.get("format") or {"type": "text"} if isinstance(text, dict) else None
         if not isinstance(wanted, dict):
             raise invalid("text", "text must be an object with a format", "invalid_type")
+        chat["verbosity"] = text.get("verbosity")
         match wanted.get("type"):
             case "text" | "json_object":
                 chat["response_format"] = {"type": wanted["type"]}
