@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 MAX_TOKENS = 256
 CLIENTS, TEXTS_OF_A_REQUEST = 4, 64
+WARM_UP = 16  # texts
 
 
 def texts(data: Path, count: int) -> list[str]:
@@ -43,9 +45,18 @@ def peer_name(python: str) -> str:
     return f"sentence-transformers {done.stdout.strip()}"
 
 
-def _figures(seconds: float, texts: int, tokens: int, vectors: Any) -> dict[str, float]:
-    """checksum: mean over the texts of the absolute sum of a vector, the same for the same vectors."""
-    return {"seconds": seconds, "texts": texts, "tokens": tokens, "checksum": float(abs(vectors.sum(axis=1)).mean())}
+class Clock:
+    """Wall time and the processor time of processes, ours or the given ones, since it was made; s."""
+
+    def __init__(self, processor: Callable[[], float] = time.process_time) -> None:
+        self._processor = processor
+        self._began, self._used = time.perf_counter(), processor()
+
+    def figures(self, texts: int, tokens: int, vectors: Any) -> dict[str, float]:
+        """checksum: mean over the texts of the absolute sum of a vector, the same for the same vectors."""
+        seconds, used = time.perf_counter() - self._began, self._processor() - self._used
+        checksum = float(abs(vectors.sum(axis=1)).mean())
+        return {"seconds": seconds, "processor": used, "texts": texts, "tokens": tokens, "checksum": checksum}
 
 
 def _tokens(model: Path, wanted: list[str]) -> int:
@@ -65,10 +76,10 @@ def _peer(model: Path, wanted: list[str]) -> dict[str, float]:
     else:
         loaded = SentenceTransformer(str(model), device="cpu")
         encode = lambda batch: loaded.encode(batch, batch_size=32, show_progress_bar=False)  # noqa: E731
-    encode(wanted[:64])
-    begun = time.perf_counter()
+    encode(wanted[:WARM_UP])
+    tokens, clock = _tokens(model, wanted), Clock()
     vectors = encode(wanted)
-    return _figures(time.perf_counter() - begun, len(wanted), _tokens(model, wanted), vectors)
+    return clock.figures(len(wanted), tokens, vectors)
 
 
 def _by_transformers(model: Path) -> Any:
@@ -127,10 +138,10 @@ def _core(model: Path, wanted: list[str]) -> dict[str, float]:
             queue.done(taken, runner.run(taken))
         return np.frombuffer(queue.ends[0].vectors, np.float32).reshape(len(batch), -1), len(ids)
 
-    encode(wanted[:64])
-    begun = time.perf_counter()
+    encode(wanted[:WARM_UP])
+    clock = Clock()
     vectors, tokens = encode(wanted)
-    return _figures(time.perf_counter() - begun, len(wanted), tokens, vectors)
+    return clock.figures(len(wanted), tokens, vectors)
 
 
 def _http(model: Path, wanted: list[str]) -> dict[str, float]:
@@ -151,17 +162,19 @@ def _http(model: Path, wanted: list[str]) -> dict[str, float]:
                 if process.poll() is not None:
                     raise RuntimeError(run_dir.log_path.read_text()[-2000:])
                 time.sleep(0.05)
-            return _asked(f"http://127.0.0.1:{state.port}/v1/embeddings", token, wanted)
+            return _asked(f"http://127.0.0.1:{state.port}/v1/embeddings", token, wanted, process.pid)
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _asked(url: str, token: str, wanted: list[str]) -> dict[str, float]:
+def _asked(url: str, token: str, wanted: list[str], pid: int) -> dict[str, float]:
+    """pid: of the API process, whose child is the core."""
     import base64
     import urllib.request
 
     import numpy as np
+    import psutil
 
     def ask(batch: list[str]) -> tuple[Any, int]:
         body = {"model": "m", "input": batch, "encoding_format": "base64", "truncate_prompt_tokens": -1}
@@ -173,10 +186,15 @@ def _asked(url: str, token: str, wanted: list[str]) -> dict[str, float]:
         return np.frombuffer(packed, "<f4").reshape(len(batch), -1), answer["usage"]["prompt_tokens"]
 
     batches = [wanted[at : at + TEXTS_OF_A_REQUEST] for at in range(0, len(wanted), TEXTS_OF_A_REQUEST)]
-    ask(batches[0])
+    server = psutil.Process(pid)
+
+    def used() -> float:
+        times = [process.cpu_times() for process in (server, *server.children())]
+        return float(sum(each.user + each.system for each in times))
+
+    ask(wanted[:WARM_UP])
     with ThreadPoolExecutor(CLIENTS) as clients:
-        begun = time.perf_counter()
+        clock = Clock(used)
         answers = list(clients.map(ask, batches))
-        seconds = time.perf_counter() - begun
-    vectors = np.concatenate([vectors for vectors, _ in answers])
-    return _figures(seconds, len(wanted), sum(tokens for _, tokens in answers), vectors)
+        vectors = np.concatenate([vectors for vectors, _ in answers])
+        return clock.figures(len(wanted), sum(tokens for _, tokens in answers), vectors)

@@ -334,12 +334,12 @@ def test_a_dead_core_comes_back_and_its_requests_are_told(slow):
 
 def test_drain_lets_a_running_request_finish(slow):
     answer: list[httpx.Response] = []
-    thread = threading.Thread(target=lambda: answer.append(slow.post("/v1/embeddings", _work(20))))
+    thread = threading.Thread(target=lambda: answer.append(slow.post("/v1/embeddings", _work(8))))
     thread.start()
     slow.eventually(lambda: slow.metric("requests_running") == 1)
     slow.process.send_signal(signal.SIGTERM)
     thread.join(30)
-    assert (answer[0].status_code, len(answer[0].json()["data"])) == (200, 20)
+    assert (answer[0].status_code, len(answer[0].json()["data"])) == (200, 8)
     assert slow.process.wait(20) == 0
 
 
