@@ -28,7 +28,7 @@ class NativeEngine:
             roles=[Role.UNIFIED],
             features=[
                 *("prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed", "tools", "reasoning"),
-                *("embeddings", "score"),
+                *("embeddings", "score", "structured_output"),
             ],
         )
 

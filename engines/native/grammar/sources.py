@@ -18,9 +18,9 @@ MAX_SOURCE = 256 * 1024
 """Characters of a schema, a regex, or a grammar."""
 MAX_CHOICES = 1024
 MAX_RULES = 1000
-WHITESPACE = r"(\r?\n[ \t]{0,40}|[ \t]{0,2})"
-"""Between the tokens of JSON: a line break with its indentation, or a blank or two. Without a bound a weak model can
-write blanks until its tokens are spent."""
+WHITESPACE = r"(\r?\n(\t{0,8}| {0,24})| ?)"
+"""Between the tokens of JSON: a line break with its indentation, or a blank. Without a bound a weak model can write
+blanks until its tokens are spent."""
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 

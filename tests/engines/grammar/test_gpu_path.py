@@ -1,0 +1,58 @@
+"""The sampler of a GPU and the decode graphs' body, in Triton's interpreter: a step with a grammar in it is drawn
+outside the graph, and only what the grammar allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engines.native.config import EngineConfig
+from engines.native.decode_graph import DecodeGraphs
+from engines.native.grammar import sources
+from engines.native.grammar.constraints import Constraints
+from engines.native.grammar.spec import Grammar
+from engines.native.offline import Offline
+from engines.native.request import Finish, SamplingParams
+from evaluation.benchmarks.random_model import TINY, random_runner
+from tests.engines.grammar.tokens import END, SIZE, TOKENS, compiler
+
+CONFIG = EngineConfig(
+    format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=4,
+    max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton",
+)  # fmt: skip
+FREE = SamplingParams(temperature=0.8, seed=2, max_tokens=4)
+BOUND = SamplingParams(
+    temperature=1.0, seed=3, max_tokens=4, stop_token_ids=[END], grammar=Grammar(sources.from_choice(["ab", "cd"]))
+)
+
+
+class _Counting(DecodeGraphs):
+    """Runs the body that would be captured, and counts."""
+
+    steps = 0
+
+    def capture(self, step, keys, filters):
+        return None
+
+    def launch(self, plan):
+        assert plan.masks is None
+        self.steps += 1
+        return super().launch(plan)
+
+
+@pytest.mark.slow
+@pytest.mark.kernels
+def test_a_grammar_beside_a_graph() -> None:
+    drawn = []
+    for params in ([FREE], [FREE, BOUND]):
+        runner = random_runner(replace(TINY, vocab=SIZE), CONFIG, seed=5)
+        runner._graphs = graphs = _Counting(runner.model, runner.rows, runner.sampler)
+        engine = Offline(CONFIG, runner)
+        engine.scheduler.constraints = Constraints(compiler())
+        drawn.append(engine.generate([[1, 2, 3]] * len(params), params))
+        assert graphs.steps > 0, "a step without a grammar in it is a graph's"
+    (alone,), (beside, bound) = drawn
+    assert beside.token_ids == alone.token_ids
+    assert b"".join(TOKENS[token] for token in bound.token_ids) in (b"ab", b"cd")
+    assert bound.finish is Finish.STOP
