@@ -44,5 +44,5 @@ def test_chunks_mixed_steps_and_decodes_equal_the_torch_path():
 
 def test_ops_are_made_by_name():
     assert type(make_ops("triton")).__name__ == "TritonOps"
-    with pytest.raises(KeyError, match="no operations named 'cudnn'; known: torch, triton"):
+    with pytest.raises(KeyError, match="no operations named 'cudnn'; known: torch, strict, triton"):
         make_ops("cudnn")
