@@ -48,9 +48,7 @@ class Metrics:
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted requests")
         self.generated_tokens = counter("generated_tokens", "Tokens drawn")
         self.preemptions = counter("preemptions", "Running requests sent back to the queue for want of KV blocks")
-        self.preemptions_by_kind = counter(
-            "preemptions_by_kind", "The same, by what became of the blocks", ("kind",)
-        )
+        self.preemptions_by_kind = counter("preemptions_by_kind", "The same, by what became of the blocks", ("kind",))
         self.host_blocks_used = gauge("host_blocks_used", "Blocks of host memory that hold preempted requests")
         self.tenants_waiting = gauge("tenants_waiting", "Tenants with a request in the queue")
         self.timeouts = counter("timeouts", "Requests that ran into a time-out, by its layer", ("layer",))
