@@ -63,7 +63,8 @@ def rows_of(results: dict[str, list[dict[str, float]]], peer: str) -> list[Row]:
         share = median(one["processor"] / one["seconds"] for one in results[contender])
         rows.append(Row(contender, "processors that it got", share, "", "higher"))
     difference = abs(results["core"][0]["checksum"] - results["peer"][0]["checksum"])
-    rows.append(Row("core", "mean |difference| of sums of vectors", difference, "", "lower", target=1e-4))
+    same = "difference of checksums (mean absolute sum of a vector)"
+    rows.append(Row("core", same, difference, "", "lower", target=1e-4))
     return rows
 
 
@@ -84,7 +85,10 @@ def main() -> int:
     rows.append(Row("machine", "load in the minute before", load, "processes", "lower"))
     print(table(rows))
     device = f"{len(os.sched_getaffinity(0))} CPU cores"
-    print(write("embeddings", "cpu", device, rows, ROOT / "docs" / "benchmarks", ("torch", "transformers")))
+    command = f"python -m evaluation.benchmarks.embeddings --rounds {options.rounds} --texts {options.texts}"
+    command += " --peer-python …" if options.peer_python else ""
+    folder, packages = ROOT / "docs" / "benchmarks", ("torch", "transformers")
+    print(write("embeddings", "cpu", device, rows, folder, packages, command))
     return 0
 
 
