@@ -84,7 +84,8 @@ def test_all_answers_end_when_the_client_leaves(instance: Running) -> None:
     before = instance.metric(aborted)
     body = {"model": NAME, "prompt": list(range(500)), "max_tokens": 1500, "ignore_eos": True, "stream": True, "n": 20}
     with instance.client.stream("POST", instance.url + "/v1/completions", json=body) as response:
-        next(response.iter_lines())
+        lines = response.iter_lines()  # kept: an iterator that is dropped closes the response
+        next(lines)
         instance.eventually(lambda: instance.metric("requests_running") == 8)  # rows; the others wait
     instance.eventually(lambda: instance.metric(aborted) == before + 20, 1.0)
     instance.eventually(lambda: instance.metric("requests_running") + instance.metric("requests_waiting") == 0, 1.0)
