@@ -18,8 +18,10 @@ _AGAIN = "fetch the file again and compare its sha256 with the published one"
 
 
 def read_safetensors(path: Path, unread: str = "") -> dict[str, TensorInfo]:
-    """unread: end of the names of tensors that are left out, whatever their type. Raises BadModel: bad_magic, truncated,
-    unknown_type, wrong_shape; the message names the tensor."""
+    """unread: end of the names of tensors that are left out, whatever their type.
+
+    Raises BadModel: bad_magic, truncated, unknown_type, wrong_shape; the message names the tensor.
+    """
     size = path.stat().st_size
     header, start = _header(path, size)
     tensors = {}

@@ -14,7 +14,8 @@ from tursiops.registry.models import Version
 
 def shape_of(version: Version) -> ModelShape:
     """Unknown numbers are 0, as in the contract."""
-    blank = {name: 0 for name in ModelShape.__struct_fields__ if name not in ("architecture", "tied_embeddings", "task")}
+    words = ("architecture", "tied_embeddings", "task")
+    blank = {name: 0 for name in ModelShape.__struct_fields__ if name not in words}
     return msgspec.convert({**blank, "architecture": version.architecture, **version.shape}, ModelShape)
 
 

@@ -179,6 +179,22 @@ def test_the_wrong_endpoint_names_the_right_one(embedder, cross):
     assert "/v1/rerank" in message
 
 
+@pytest.mark.weights
+def test_a_model_that_generates_says_where_to_ask(instance):
+    for path, body in (
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/score", {"text_1": "a", "text_2": "b"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ):
+        response = instance.post(path, {"model": NAME, **body})
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["param"]) == (400, "wrong_task", "model")
+        assert "/v1/chat/completions" in error["message"]
+    [model] = instance.client.get(instance.url + "/v1/models").json()["data"]
+    assert model["capabilities"]["task"] == "generate"
+    assert "/v1/embeddings" not in model["capabilities"]["endpoints"]
+
+
 def test_scores_by_cosine(embedder):
     texts = ["cat", "a dog runs", "the red house"]
     vectors = embedder.vectors(texts)
@@ -247,6 +263,10 @@ def test_what_the_instance_says_of_itself(embedder):
     assert embedder.metric("requests_running") == 0
     [model] = embedder.client.get(embedder.url + "/v1/models").json()["data"]
     assert model["max_model_len"] == 40
+    told = model["capabilities"]
+    assert (told["task"], told["chat"]) == ("embed", False)
+    assert {"/v1/embeddings", "/v1/score", "/v1/rerank"} <= set(told["endpoints"])
+    assert not {"/v1/completions", "/v1/chat/completions"} & set(told["endpoints"])
     assert embedder.post("/tokenize", {"prompt": "a cat"}).json()["tokens"] == [CLS, IDS["a"], IDS["cat"], SEP]
 
 
