@@ -1,4 +1,4 @@
-"""A tiny model folder with any chat template and tags, for tests of what stands around a model. Its tokens are bytes."""
+"""A tiny model folder with any chat template and tags, for tests of what stands around a model. A token is a byte."""
 
 from __future__ import annotations
 

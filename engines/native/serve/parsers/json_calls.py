@@ -33,6 +33,7 @@ class JsonCalls:
         self._raw = ""  # what a call that fails before it begins comes out as
         self._calls = 0
         self._opener = Opener("")
+        self._listed = False  # inside [ … ] behind the opener
         self._object: CallObject | None = None
         self._unclosed = ""  # end tag of a call that is over, with something else before the tag
         self._content = False  # content came since the start or the last call
@@ -50,8 +51,8 @@ class JsonCalls:
         text, self._raw, self._buffer = self._raw + self._buffer, "", ""
         if self._object is not None and self._object.begun:
             pieces.append(CallEnd(self._calls))
-        elif self._step == self._behind and self._opener.end.startswith(text.strip()):
-            pass  # an end tag that was cut off, or none
+        elif self._step == self._behind and any(mark.startswith(text.strip()) for mark in self._marks_behind):
+            pass  # an end tag that was cut off, a separator, or nothing
         elif text.strip() or self._content or not self._calls:
             self._say(text, pieces)
         return pieces
@@ -62,7 +63,7 @@ class JsonCalls:
         first = self._buffer.lstrip()
         if not first:
             return False
-        if first[0] == "{" and self._bare is not None:
+        if first[0] in "{[" and self._bare is not None:
             self._opener = self._bare
             return self._inside(pieces)
         self._step = self._outside
@@ -97,10 +98,14 @@ class JsonCalls:
         return False
 
     def _inside(self, pieces: list[Piece]) -> bool:
-        """Behind an opener: an object, or no call."""
+        """Behind an opener: an object, a list of them, or no call."""
         self._skip_space()
         if not self._buffer:
             return False
+        if self._buffer[0] == "[" and not self._listed:
+            self._listed, self._step = True, self._inside
+            self._raw, self._buffer = self._raw + "[", self._buffer[1:]
+            return True
         if self._buffer[0] != "{":
             return self._no_call(pieces)
         self._object = CallObject(self._calls, self._call_id, None if self._opener.sure else self._names)
@@ -127,19 +132,27 @@ class JsonCalls:
     def _behind(self, pieces: list[Piece]) -> bool:
         """Behind a call: its end tag, another call, or something else."""
         self._skip_space()
-        end, separator = self._opener.end, self._opener.separator
+        end, separator = self._marks_behind
         if not self._buffer or (end.startswith(self._buffer) and self._buffer != end):
             return False
         if end and self._buffer.startswith(end):
-            self._buffer, self._raw, self._step = self._buffer[len(end) :], "", self._outside
+            self._buffer, self._raw = self._buffer[len(end) :], ""
+            if not self._listed or not self._opener.end:
+                self._step = self._outside
+            self._listed = False
         elif self._buffer[0] == "{":
             self._step = self._inside
         elif separator and self._buffer.startswith(separator):
             self._raw, self._buffer = self._raw + separator, self._buffer[len(separator) :]
         else:
             self._buffer, self._raw = self._raw + self._buffer, ""
-            self._unclosed, self._step = end, self._outside
+            self._listed, self._unclosed, self._step = False, self._opener.end, self._outside
         return True
+
+    @property
+    def _marks_behind(self) -> tuple[str, str]:
+        """(what closes the calls, what parts them)"""
+        return ("]", ",") if self._listed else (self._opener.end, self._opener.separator)
 
     def _skip_space(self) -> None:
         text = self._buffer.lstrip()
@@ -148,7 +161,7 @@ class JsonCalls:
 
     def _no_call(self, pieces: list[Piece]) -> bool:
         self._say(self._raw, pieces)
-        self._raw, self._step = "", self._outside
+        self._raw, self._listed, self._step = "", False, self._outside
         return True
 
     def _say(self, text: str, pieces: list[Piece]) -> None:

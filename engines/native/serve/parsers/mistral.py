@@ -32,11 +32,7 @@ class MistralCalls(JsonCalls):
         self._skip_space()
         if not self._buffer:
             return False
-        if self._buffer[0] == "[" and not self._opener.end:
-            self._opener = Opener(TAG, end="]", separator=",")
-            self._raw, self._buffer = self._raw + "[", self._buffer[1:]
-            return True
-        if self._buffer[0] == "{" or self._opener.end:
+        if self._buffer[0] in "{[" or self._listed:
             return super()._inside(pieces)
         head = _HEAD.match(self._buffer)
         if head is None:

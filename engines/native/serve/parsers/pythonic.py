@@ -28,16 +28,16 @@ class PythonicCalls:
         self._names, self._call_id = names, call_id
         self._buffer = ""  # from the start of the answer on, while it may be a list of calls
         self._over = False  # all that comes is content
-        self._called = False
+        self._quiet = False  # after calls: nothing but white space came, which is no content
         self._at = 0  # in the buffer: read up to here
         self._depth = 0
         self._quote = ""
 
     def push(self, text: str) -> list[Piece]:
-        if self._over and not self._buffer:
+        if self._over and not self._quiet:
             return [Content(text)] if text else []
         self._buffer += text
-        if self._over:  # white space behind the calls
+        if self._over:
             return self._rest() if self._buffer.strip() else []
         first = self._buffer.lstrip()
         if self._at == 0 and not self._begins(first):
@@ -48,14 +48,14 @@ class PythonicCalls:
         calls = self._read(self._buffer[:end].strip())
         if calls is None:
             return self._rest()
-        self._over, self._called, self._buffer = True, True, self._buffer[end:]
+        self._over, self._quiet, self._buffer = True, True, self._buffer[end:]
         return [*calls, *(self._rest() if self._buffer.strip() else [])]
 
     def finish(self) -> list[Piece]:
-        return [] if self._called and not self._buffer.strip() else self._rest()
+        return [] if self._quiet and not self._buffer.strip() else self._rest()
 
     def _rest(self) -> list[Piece]:
-        text, self._buffer, self._over = self._buffer, "", True
+        text, self._buffer, self._over, self._quiet = self._buffer, "", True, False
         return [Content(text)] if text else []
 
     def _begins(self, first: str) -> bool:

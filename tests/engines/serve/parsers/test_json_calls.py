@@ -41,6 +41,9 @@ def test_one_call_between_text() -> None:
         f"<tools>\n{WEATHER}\n</tools>\n<tools>{WEATHER}</tools>",  # Qwen2.5-Coder
         f"```json\n{WEATHER}\n```\n```json\n{WEATHER}\n```",
         f"{WEATHER}\n{WEATHER}",
+        f"[{WEATHER}, {WEATHER}]",
+        f"```json\n[\n{WEATHER},\n{WEATHER}\n]\n```",
+        f"<tool_call>[{WEATHER},{WEATHER}]</tool_call>",
     ],
 )
 def test_two_calls(text: str) -> None:
@@ -126,6 +129,10 @@ MALFORMED = [
     '{"city": "Oslo", "name": "f", "arguments": {}}',
     '```json\n{"users": [1, 2]}\n```',
     "```python\nprint({})\n```",
+    "```json\n[1, 2]\n```",
+    "[1, 2]",
+    '[{"users": 1}]',
+    "[[",
     "  \n",
 ]
 
@@ -150,6 +157,8 @@ def test_a_call_that_max_tokens_cut_off_keeps_what_came() -> None:
     ]
     assert calls("hermes", f"<tool_call>{WEATHER}</tool_c") == [OSLO]  # cut off in the end tag
     assert content("hermes", f"<tool_call>{WEATHER}</tool_c") is None
+    assert parsed("hermes", [f"[{WEATHER},"]) == parsed("hermes", [WEATHER])
+    assert parsed("llama3", [f"{LLAMA}; "]) == parsed("llama3", [LLAMA])
 
 
 def test_arguments_stream_as_they_come() -> None:
@@ -168,6 +177,7 @@ def test_only_what_may_be_a_call_is_held_back() -> None:
     assert shown_at_once("hermes", "so\n<tool") == "so"
     assert shown_at_once("hermes", "```js") == ""
     assert shown_at_once("hermes", "```python\n") == "```python"
+    assert shown_at_once("llama3", "[1") == "[1"
     assert shown_at_once("llama3", '{"answer"') == '{"answer"'
     assert shown_at_once("llama3", '{"name": "Bob"') == '{"name": "Bob"'
 
@@ -178,7 +188,7 @@ def test_llama_code_behind_the_tag_is_content() -> None:
 
 PARTS = [
     *("<tool_call>", "</tool_call>", "<tools>", "</tools>", "```json", "```", "<|python_tag|>", ";", "\n", " "),
-    *(WEATHER, LLAMA, WEATHER[:20], '{"name": "f", "arguments": ', '{"a": "}\\"', "hello", '"', "}", "]"),
+    *(WEATHER, LLAMA, WEATHER[:20], '{"name": "f", "arguments": ', '{"a": "}\\"', "hello", '"', "}", "[", "]", ","),
 ]
 
 

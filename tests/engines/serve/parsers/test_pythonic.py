@@ -21,6 +21,7 @@ def test_literals_become_json() -> None:
     ]
     assert content("pythonic", CALLS) is None
     assert content("pythonic", f"{CALLS} done") == " done"
+    assert parsed("pythonic", [f"{CALLS} \n"]) == parsed("pythonic", list(f"{CALLS} \n")) == parsed("pythonic", [CALLS])
 
 
 @pytest.mark.parametrize(
