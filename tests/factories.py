@@ -35,6 +35,7 @@ SMOLLM2_SHAPE = {
     "parameters": 134_515_008,
     "tied_embeddings": True,
     "sliding_window": 0,
+    "kv_values": 11_520,
 }
 
 
