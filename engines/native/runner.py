@@ -66,8 +66,8 @@ class ModelRunner:
         self.depth = 2 if device.type == "cuda" else 1
         self.sizes = sizes
         self.num_blocks, self.block_size = sizes.num_blocks, sizes.block_size
-        self.host_blocks = sizes.host_blocks
-        self._host = HostBlocks(model.kv, sizes.host_blocks) if sizes.host_blocks else None
+        self._host = _host_memory(model, sizes.host_blocks)
+        self.host_blocks = sizes.host_blocks if self._host is not None else 0
         self.swap_min_tokens = NEVER  # until it is measured
         self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
         self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
@@ -216,6 +216,19 @@ def build_runner(config: EngineConfig, progress: Callable[[float], None] = lambd
     return runner_for(open_model(config.format, dict(config.paths)), config, progress)
 
 
+def _host_memory(model: Decoder, host_blocks: int) -> HostBlocks | None:
+    """None where none is asked for, or the system gives none: engines serve without it."""
+    if not host_blocks:
+        return None
+    try:
+        return HostBlocks(model.kv, host_blocks)
+    except (RuntimeError, MemoryError) as error:
+        log.warning(
+            "no host memory for %d swapped blocks, so preempted requests are computed again: %s", host_blocks, error
+        )
+        return None
+
+
 def _ops_name(config: EngineConfig, device: torch.device) -> str:
     return "strict" if config.strict else DEFAULTS[device.type]
 
@@ -257,6 +270,9 @@ def runner_for(
     if config.strict:
         strict.verify(runner)
     if runner.host_blocks:
-        runner.swap_min_tokens = measure(runner, sizes.max_batched_tokens).crossover
+        try:
+            runner.swap_min_tokens = measure(runner, sizes.max_batched_tokens).crossover
+        except RuntimeError as error:  # of the device or its memory: swapping is a help, and no need
+            log.warning("swapping could not be tried out, so preempted requests are computed again: %s", error)
     progress(1.0)
     return runner

@@ -63,7 +63,7 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         demand.block_size,
         plan.num_blocks,
         plan,
-        swap_space(config, device) // (plan.kv_cache // plan.num_blocks),
+        max(0, swap_space(config, device) // (plan.kv_cache // plan.num_blocks) - 1),  # one is the null block's
     )
 
 

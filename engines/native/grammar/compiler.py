@@ -78,6 +78,10 @@ class Compiler:
                 future.set_result(self._compile(source))
             except Exception as error:  # whatever it is, it is this request's, and the thread goes on
                 future.set_exception(error)
+            except BaseException as panic:  # what the library's own language calls one
+                if type(panic).__name__ != "PanicException":
+                    raise
+                future.set_exception(RuntimeError(f"the grammar library failed: {panic}"))
 
     def _compile(self, source: str) -> Any:
         import llguidance

@@ -76,20 +76,28 @@ class Constraints:
             return f"the engine could not compile the grammar: {type(error).__name__}: {error}"
         thinking = grammar.think is not None and opens(request.token_ids[: request.prompt_len], grammar.think)
         closed = grammar.think is not None and not thinking and closes(request.token_ids, grammar.think)
-        request.matcher = Matcher(
-            compiled.deep_copy(),
-            self._compiler.vocabulary,
-            request.params.stop_token_ids,
-            None if closed else grammar.think,
-            thinking,
-        )
-        fill([request.matcher], self._executor)
+        try:
+            request.matcher = Matcher(
+                compiled.deep_copy(),
+                self._compiler.vocabulary,
+                request.params.stop_token_ids,
+                None if closed else grammar.think,
+                thinking,
+            )
+            fill([request.matcher], self._executor)
+        except Exception as error:
+            log.exception("request %d: its grammar could not be begun", request.id)
+            return f"the engine could not begin the grammar: {type(error).__name__}: {error}"
         return request.matcher.error
 
     def follow(self, matchers: Sequence[Matcher], tokens: Iterable[int]) -> None:
         """Each has drawn one token: advance it, and compute the masks of all that go on."""
         for matcher, token in zip(matchers, tokens, strict=True):
-            matcher.advance(token)
+            try:
+                matcher.advance(token)
+            except Exception as error:  # it is this request's: the step and its neighbours go on
+                log.exception("a grammar could not follow token %d", token)
+                matcher.error = f"the engine could not follow the grammar: {type(error).__name__}: {error}"
         if self._executor is None:
             import llguidance
 

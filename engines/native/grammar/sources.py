@@ -75,9 +75,10 @@ def from_grammar(text: str) -> str:
     from llguidance.gbnf_to_lark import any_to_lark
 
     _bound(text, "the grammar")
-    if not text.strip():
+    text = "\n".join(line for line in text.splitlines() if line.strip())  # blank lines cost expressions their square
+    if not text:
         raise BadGrammar("the grammar is empty")
-    if (rules := len(re.findall(r"(?m)^[^\"/]*?:", text))) > MAX_RULES:
+    if (rules := len(re.findall(r"(?m)^[^\"/\n]*?:", text))) > MAX_RULES:
         raise BadGrammar(f"the grammar has about {rules} rules; at most {MAX_RULES} are taken")
     try:
         lark = any_to_lark(text)

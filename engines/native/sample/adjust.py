@@ -23,6 +23,8 @@ from engines.native.step import Int32
 
 _PENALISED, _COUNTED, _DRY, _BIASED, _ALLOWED, _BARRED, _NGRAMS, _WORDS, _TYPICAL = (1 << bit for bit in range(9))
 _FORBIDS = _ALLOWED | _BARRED | _NGRAMS | _WORDS
+LOOKED_AT = 2**22
+"""Tokens of history that are looked at in one go; each takes some tens of bytes meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,9 @@ class Adjuster:
         work = _Work(logits, rows.astype(np.int64), positions.astype(np.int64), self._kinds[rows])
         if not work.asked:
             return
-        if len(lines := work.lines(_PENALISED)):
+        for lines in _parts(work, work.lines(_PENALISED)):
             self._penalise(work, lines)
-        if len(lines := work.lines(_DRY)):
+        for lines in _parts(work, work.lines(_DRY)):
             self._dry(work, lines)
         for line in work.lines(_BIASED).tolist():
             ids, values = self._bias[int(work.rows[line])]
@@ -154,7 +156,7 @@ class Adjuster:
             if self._is_early(work, line):
                 barred = self._barred[int(work.rows[line])]
                 logits[line, barred] = logits[line, barred].clamp(max=history.FORBIDDEN)
-        if len(lines := work.lines(_NGRAMS)):
+        for lines in _parts(work, work.lines(_NGRAMS)):
             sizes = [p.no_repeat_ngram_size for p in self._of(work, lines)]
             history.ban_ngrams(logits, self._view(work, lines), self._ids(sizes)[:, None], max(sizes))
         for line in work.lines(_WORDS).tolist():
@@ -217,3 +219,17 @@ def _kinds(params: SamplingParams) -> int:
         _TYPICAL: params.typical_p < 1 and params.temperature > 0,
     }
     return sum(bit for bit, asked in asks.items() if asked)
+
+
+def _parts(work: _Work, lines: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """`lines`, by their length, in parts whose histories take at most LOOKED_AT values side by side: rows are padded to
+    the longest beside them, and one of 100,000 tokens must not make that of all."""
+    if not len(lines):
+        return []
+    lines = lines[np.argsort(work.ends[lines], kind="stable")]
+    parts, begin = [], 0
+    for end in range(1, len(lines) + 1):
+        if end == len(lines) or (end + 1 - begin) * int(work.ends[lines[end]]) > LOOKED_AT:
+            parts.append(lines[begin:end])
+            begin = end
+    return parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from engines.native.state import pinned
 from engines.native.step import TokenMasks
 
 
@@ -14,7 +15,7 @@ def apply(logits: torch.Tensor, masks: TokenMasks) -> None:
     if len(masks.places) == len(logits):
         logits.masked_fill_(refused, -torch.inf)
         return
-    places = torch.from_numpy(masks.places).to(logits.device)
+    places = pinned(masks.places, logits.device).to(logits.device, non_blocking=True)
     logits[places] = logits[places].masked_fill_(refused, -torch.inf)
 
 
@@ -23,7 +24,7 @@ def allowed(bits: np.ndarray[tuple[int, ...], np.dtype[np.int32]], vocab: int, d
     if device.type == "cpu":
         flags = np.unpackbits(bits.view(np.uint8), axis=1, count=vocab, bitorder="little")
         return torch.from_numpy(flags.view(np.bool_))
-    return unpacked(torch.from_numpy(bits).to(device, non_blocking=True), vocab)
+    return unpacked(pinned(bits, device).to(device, non_blocking=True), vocab)
 
 
 def unpacked(words: torch.Tensor, vocab: int) -> torch.Tensor:

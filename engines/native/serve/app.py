@@ -116,6 +116,10 @@ class Api:
             raise invalid(None, f"the body is no valid JSON: {error}", "invalid_json") from error
         if not isinstance(body, dict):
             raise invalid(None, "the body must be a JSON object", "invalid_json")
+        try:
+            orjson.dumps(body)  # what is read can be nested deeper than anything can be written
+        except TypeError as error:
+            raise invalid(None, "the body is nested too deeply", "invalid_json") from error
         return body
 
     # What the instance says of itself

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engines.native.ipc import Ending, PromptLogprobs, TopTokens
 from engines.native.request import Finish, SamplingParams, TimeoutLayer
@@ -27,18 +27,34 @@ AT_ONCE = 8
 """Prompts of one request that are searched side by side."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Beam:
-    """tokens of an answer with their log-probabilities and, where asked, the most likely ones; score: their sum."""
+    """An answer as a chain of tokens, which beams that begin alike share. top: what could have stood in the place of
+    `token`; score: the sum of all log-probabilities."""
 
-    tokens: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    tops: tuple[TopTokens, ...] = ()
+    before: Beam | None = None
+    token: int = -1
+    logprob: float = 0.0
+    top: TopTokens = field(default_factory=lambda: ([], []))
     score: float = 0.0
+    length: int = 0
     finish: Finish | None = None
 
     def extended(self, token: int, logprob: float, top: TopTokens) -> Beam:
-        return Beam((*self.tokens, token), (*self.logprobs, logprob), (*self.tops, top), self.score + logprob)
+        return Beam(self, token, logprob, top, self.score + logprob, self.length + 1)
+
+    def links(self, most: int | None = None) -> list[Beam]:
+        """Its tokens' beams, first to last; of them the last `most`."""
+        found: list[Beam] = []
+        beam: Beam | None = self
+        while beam is not None and beam.length and (most is None or len(found) < most):
+            found.append(beam)
+            beam = beam.before
+        return found[::-1]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(link.token for link in self.links())
 
 
 class BeamSearch:
@@ -59,7 +75,7 @@ class BeamSearch:
 
     def advance(self, next_tokens: list[TopTokens], stopped: Stopped) -> None:
         """next_tokens: per open beam (ids, log-probabilities), best first. stopped: whether a beam's text ends it."""
-        width, length = self._options.width, len(self.open[0].tokens) + 1
+        width, length = self._options.width, self.open[0].length + 1
         grown = [
             beam.extended(token, logprob, top)
             for beam, top in zip(self.open, next_tokens, strict=True)
@@ -88,14 +104,14 @@ class BeamSearch:
 
     def give_up(self) -> None:
         """The time is over: what is open counts as it stands."""
-        self._keep([replace(beam, finish=Finish.LENGTH) for beam in self.open if beam.tokens])
+        self._keep([replace(beam, finish=Finish.LENGTH) for beam in self.open if beam.length])
         self.done = True
 
     def best(self, count: int) -> list[Beam]:
         return [beam for _, beam in self._complete[:count]]
 
     def _finish(self, beam: Beam, stopped: Stopped, full: bool) -> Finish | None:
-        if beam.tokens[-1] in self._stops or (len(beam.tokens) >= self._params.min_tokens and stopped(beam)):
+        if beam.token in self._stops or (beam.length >= self._params.min_tokens and stopped(beam)):
             return Finish.STOP
         return Finish.LENGTH if full else None
 
@@ -105,19 +121,21 @@ class BeamSearch:
         del self._complete[self._options.width :]
 
     def _per_length(self, beam: Beam) -> float:
-        return beam.score / math.pow(len(beam.tokens), self._options.length_penalty)
+        return beam.score / math.pow(beam.length, self._options.length_penalty)
 
 
 class Stopped:
-    """Whether a stop string has come up in a beam's text."""
+    """Whether a stop string has come up in a beam's text, with its last token. A token that has text has a character
+    or a part of one: so many of the last ones are looked at as could hold the longest string."""
 
     def __init__(self, stops: list[str], detokenizer: Detokenizer) -> None:
         self._stops, self._detokenizer = stops, detokenizer
+        self._most = 4 * max(map(len, stops), default=0) + 8
 
     def __call__(self, beam: Beam) -> bool:
         if not self._stops:
             return False
-        text = self._detokenizer.text(list(beam.tokens))
+        text = self._detokenizer.text([link.token for link in beam.links(self._most)])
         return any(stop in text for stop in self._stops)
 
 
@@ -187,7 +205,7 @@ class BeamGenerator(Generator):
     async def _round(self, number: int, search: BeamSearch) -> list[TopTokens]:
         """What may follow each open beam."""
         generation, arrived = self._generation, asyncio.Event()
-        prompt, first = generation.prompts[number], not search.open[0].tokens
+        prompt, first = generation.prompts[number], not search.open[0].length
         scores = generation.params.prompt_logprobs if first else -1
         params = SamplingParams(temperature=0, max_tokens=1, logprobs=search.followers, prompt_logprobs=scores)
         with ExitStack() as stack:
@@ -217,9 +235,12 @@ class BeamGenerator(Generator):
         generation = self._generation
         stream = Stream(0, generation.prompts[number], generation.params, asyncio.Event())
         asked = generation.params.logprobs
-        for token, logprob, (ids, values) in zip(beam.tokens, beam.logprobs, beam.tops, strict=True):
-            given = logprob if asked >= 0 else None
-            stream.feed(token, given, (ids[:asked], values[:asked]) if asked >= 0 else None, time.monotonic())
+        for link in beam.links():
+            if asked < 0:
+                stream.feed(link.token, None, None, time.monotonic())
+            else:
+                ids, values = link.top
+                stream.feed(link.token, link.logprob, (ids[:asked], values[:asked]), time.monotonic())
         stream.end(Ending(0, beam.finish or Finish.LENGTH))
         answer = Answer(len(self._answers), stream, generation, self._detokenizer)
         self._answers.append(answer)

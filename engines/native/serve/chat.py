@@ -44,7 +44,7 @@ class ChatEndpoint:
         names = ("max_completion_tokens", "max_tokens")
         self._chat = await read_chat(model, body)
         prompt = truncated(body, self._chat.prompt, names, None, self._max_len)
-        validate.check_prompt(prompt, "messages", self._max_len)
+        validate.check_prompt(prompt, "messages", self._max_len, model.vocab_size)
         limit = validate.max_tokens(body, names, len(prompt), self._max_len, None)
         self._prompt, self._prompt_logprobs = prompt, prompt_logprobs_asked(body)
         params = validate.sampling(

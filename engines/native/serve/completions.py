@@ -12,6 +12,7 @@ from engines.native.serve.ids import new_id
 from engines.native.serve.model import ServedModel
 from engines.native.serve.openai import (
     LOWEST_LOGPROB,
+    MAX_N,
     PromptEntry,
     generation_of,
     prompt_entries,
@@ -22,6 +23,8 @@ from engines.native.serve.openai import (
 )
 
 MAX_PROMPTS = 256
+MAX_SCORED = 1_000_000
+"""Log-probabilities of prompts in one answer to a client, some 100 bytes each."""
 _DEFAULT_MAX_TOKENS = 16
 _MAX_LOGPROBS = 20
 
@@ -49,13 +52,14 @@ class CompletionEndpoint:
             for prompt in await self._read_prompts(body.get("prompt"))
         ]
         for prompt in self._prompts:
-            validate.check_prompt(prompt, "prompt", self._max_len)
+            validate.check_prompt(prompt, "prompt", self._max_len, model.vocab_size)
         longest = max(map(len, self._prompts))
         limit = validate.max_tokens(body, names, longest, self._max_len, _DEFAULT_MAX_TOKENS)
         self._nothing_new = limit == 0
         self._logprobs = validate.integer(body, "logprobs", -1, 0, _MAX_LOGPROBS)
         self._prompt_logprobs = prompt_logprobs_asked(body)
         ranked = validate.integer(body, "best_of", 1, 1, 2**63) > 1  # answers are compared by their log-probabilities
+        self._check_size(body)
         params = validate.sampling(
             body,
             model,
@@ -67,6 +71,15 @@ class CompletionEndpoint:
         generation = generation_of(body, self._prompts, params)
         self._token_ids = generation.wants_token_ids
         return generation
+
+    def _check_size(self, body: validate.Body) -> None:
+        """An answer repeats what was found of its prompt: so much of it that it would fill the memory is refused."""
+        values = max(self._prompt_logprobs, self._logprobs if self._echo else -1) + 1
+        count = values * sum(map(len, self._prompts)) * validate.integer(body, "n", 1, 1, MAX_N)
+        if count > MAX_SCORED:
+            name = "prompt_logprobs" if self._prompt_logprobs >= 0 else "logprobs"
+            asked = f"{count} log-probabilities of prompts are asked for, over all n answers"
+            raise invalid(name, f"{asked}; at most {MAX_SCORED} are given")
 
     async def _read_prompts(self, value: Any) -> list[list[int]]:
         """A string, an array of strings, an array of token ids, or an array of arrays of token ids."""

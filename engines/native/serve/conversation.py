@@ -172,6 +172,8 @@ def _arguments(value: Any, param: str) -> Any:
     if not isinstance(value, str):
         raise invalid(param, f"{param} must be a JSON object written as a string", "invalid_type")
     try:
-        return json.loads(value)
+        parsed = json.loads(value)
+        json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate, or too deep: no template could print it
     except (ValueError, RecursionError):
         return value
+    return parsed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenizers import Tokenizer
 
@@ -60,9 +60,9 @@ class ServedModel:
         return Task.GENERATE if self.pooling is None else self.pooling.head.task
 
     def token_ids(self, text: str) -> list[int]:
-        """Ids of a short text, special tokens in it recognised."""
+        """Ids of a short text, special tokens in it recognised; none for one with a token that the model lacks."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return ids if all(token < self.vocab_size for token in ids) else []
 
     async def encode(self, text: str, *, add_bos: bool) -> list[int]:
         """Ids of a text; special tokens in it are recognised. `add_bos`: begin as the model wants a plain prompt."""
@@ -93,6 +93,7 @@ def load(
     """Raises BadModel for a tokenizer that is missing or unknown, ValueError for a template that is no Jinja."""
     tokenizer, facts = load_tokenizer(files)
     vocab_size = files.config.vocab
+    facts = replace(facts, eos_ids=tuple(token for token in facts.eos_ids if 0 <= token < vocab_size))
     special = {}
     if facts.bos_id is not None:
         special["bos_token"] = tokenizer.id_to_token(facts.bos_id) or ""

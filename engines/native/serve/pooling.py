@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -59,11 +60,22 @@ class PoolingText:
             encodings = [self._cut(encoding, keep) for encoding in encodings]
         return [self._checked(encoding, name) for encoding, name in zip(encodings, names, strict=True)]
 
-    async def encode_pairs(self, pairs: Sequence[tuple[str, str]], names: Sequence[str], keep: int) -> list[Tokens]:
-        """The same for pairs, each one input of a cross-encoder."""
-        encodings = await _where_it_is_short(
-            sum(len(first) + len(second) for first, second in pairs), lambda: [self._pair(pair, keep) for pair in pairs]
-        )
+    async def encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], names: Sequence[str], keep: int, first_name: str
+    ) -> list[Tokens]:
+        """The same for pairs, each one input of a cross-encoder. first_name: the field that the first texts are in."""
+        firsts = {first: None for first, _ in pairs}  # a query stands in many pairs, and is taken apart once
+
+        def work() -> list[Encoding]:
+            for first in firsts:
+                encoding = self.tokenizer.encode(first, add_special_tokens=False)
+                if not keep:
+                    self._limited(encoding.ids, len(encoding.ids), first_name)
+                known[first] = encoding
+            return [self._pair(known[first], second, keep) for first, second in pairs]
+
+        known: dict[str, Encoding] = {}
+        encodings = await _where_it_is_short(sum(map(len, firsts)) + sum(len(second) for _, second in pairs), work)
         return [self._checked(encoding, name) for encoding, name in zip(encodings, names, strict=True)]
 
     def whole(self, text: str) -> list[int]:
@@ -81,9 +93,10 @@ class PoolingText:
         encoding.truncate(max(0, keep - self._special(pair=False)))
         return self.tokenizer.post_process(encoding)
 
-    def _pair(self, pair: tuple[str, str], keep: int) -> Encoding:
+    def _pair(self, known: Encoding, text: str, keep: int) -> Encoding:
         """The longer text of a pair is cut first."""
-        first, second = (self.tokenizer.encode(text, add_special_tokens=False) for text in pair)
+        first = copy(known) if keep else known  # it is cut in place
+        second = self.tokenizer.encode(text, add_special_tokens=False)
         if keep:
             room = max(0, keep - self._special(pair=True))
             long, short = (first, second) if len(first) >= len(second) else (second, first)
@@ -107,6 +120,8 @@ class PoolingText:
                 "truncate_prompt_tokens to -1 to use its beginning"
             )
             raise invalid(name, message, "context_length_exceeded")
+        if max(ids, default=0) >= self.vocab_size:
+            raise invalid(name, f"{name} holds a special token (id {max(ids)}) that this model does not know")
         return Tokens(ids, len(ids))
 
 

@@ -73,7 +73,7 @@ class ScoreApi:
                 raise invalid(name, f"{name} is empty; give at least one character", "empty_input")
         if pooling.head.task is Task.SCORE:
             pairs = list(zip(first if len(first) == len(second) else list(first) * len(second), second, strict=True))
-            texts = await pooling.encode_pairs(pairs, names, keep)
+            texts = await pooling.encode_pairs(pairs, names, keep, first_name)
             return texts, (await self._pooling.run(request, body, texts))[:, 0]
         first_names = [_name(first_name, index, first) for index in range(len(first))]
         texts = await pooling.encode([*first, *second], [*first_names, *names], keep)

@@ -29,6 +29,10 @@ _REFUSALS = (
 _ASKS_FOR_NONE = re.compile(r"""\bcontent['"]?\]? is (not )?none""")
 
 
+_HERE = "\ue0f1here\ue0f1"
+"""Marks the end of a message that is to be continued; private characters, so that no message holds it."""
+
+
 class _Generation(jinja2.ext.Extension):
     """{% generation %} … {% endgeneration %} marks an answer for training; here it is only its content."""
 
@@ -85,19 +89,20 @@ class ChatTemplate:
         beginning of the answer, and the prompt ends where it does.
         """
         names = {"add_generation_prompt": True, "tools": None, "documents": None, **(extra or {})}
+        if goes_on:
+            *before, last = messages
+            messages = [*before, {**last, "content": (last["content"] or "") + _HERE}]
         try:
             text = self._template.render({**self._special_tokens, **names, "messages": messages})
         except _REFUSALS as error:
             raise invalid("messages", f"the model's chat template refuses these messages: {error}") from error
-        return _cut_after(text, messages[-1]["content"] or "") if goes_on else text
+        return _up_to_here(text) if goes_on else text
 
 
-def _cut_after(text: str, last: str) -> str:
-    """The prompt up to the end of its last message; templates may strip a message, and add what closes it."""
-    bare = last.strip()
-    place = text.rfind(bare)
-    if not bare or place < 0:
+def _up_to_here(text: str) -> str:
+    """The prompt up to the end of its last message, without what the template closes it with."""
+    kept, found, _ = text.rpartition(_HERE)
+    if not found:
         message = "the model's chat template does not show the last message as it is, so it can't be continued"
         raise invalid("continue_final_message", message)
-    kept = next(part for part in (last.lstrip(), bare) if text.startswith(part, place))
-    return text[: place + len(kept)]
+    return kept

@@ -139,8 +139,9 @@ def max_tokens(body: Body, names: tuple[str, ...], prompt_length: int, max_len: 
     return room if default is None else min(default, room)
 
 
-def check_prompt(token_ids: list[int], param: str, max_len: int) -> None:
-    """Raises ApiError 400 for a prompt that is empty or leaves no room for one token."""
+def check_prompt(token_ids: list[int], param: str, max_len: int, vocab_size: int) -> None:
+    """Raises ApiError 400 for a prompt that is empty, leaves no room for one token, or holds a token of the tokenizer
+    that the model has no embedding for."""
     if not token_ids:
         raise invalid(param, f"{param} is empty; give at least one token", "empty_prompt")
     if len(token_ids) >= max_len:
@@ -149,6 +150,9 @@ def check_prompt(token_ids: list[int], param: str, max_len: int) -> None:
             f"shorten {param} to at most {max_len - 1} tokens"
         )
         raise invalid(param, message, "context_length_exceeded")
+    if max(token_ids) >= vocab_size:
+        message = f"{param} holds a special token (id {max(token_ids)}) that this model does not know; leave it out"
+        raise invalid(param, message)
 
 
 def _strings(body: Body, name: str, most: int) -> list[str] | None:

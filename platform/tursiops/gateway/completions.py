@@ -17,7 +17,7 @@ from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.estimate import Estimator
 from tursiops.gateway.events import Seen
 from tursiops.gateway.exchange import Exchange
-from tursiops.gateway.ledger import Ledger
+from tursiops.gateway.ledger import INTERRUPTED, Ledger
 from tursiops.gateway.limits import Limiter
 from tursiops.gateway.loads import Loads
 from tursiops.gateway.pick import ready_instances
@@ -29,6 +29,7 @@ from tursiops.gateway.usage import UsageSink
 
 log = structlog.get_logger()
 _SWEEP_S = 2.0
+_CLOSE_S = 2.0
 
 
 class Completions:
@@ -86,9 +87,13 @@ class Completions:
             if not work.cancelled() and (error := work.exception()) is not None:
                 exchange.status, exchange.error_code = 500, "internal"
                 log.error("gateway.request_failed", request=exchange.request_id, exc_info=error)
+        except asyncio.CancelledError:  # the server stops, and its time to drain is over
+            exchange.stopped = True
+            raise
         finally:
             work.cancel()
             watch.cancel()
+            await asyncio.wait((work,))  # it writes down what it has used
             del self._running[exchange]
             metrics.in_flight.dec()
             self._finish(exchange, held)
@@ -129,6 +134,8 @@ class Completions:
         exchange.request.endpoint.dialect.read_whole(opened.head, seen)
         exchange.prompt_tokens, exchange.completion_tokens = seen.prompt_tokens, seen.completion_tokens
         exchange.cached_tokens, exchange.finish_reason = seen.cached_tokens, seen.finish_reason
+        if not seen.has_usage:  # an engine that does not tell
+            exchange.prompt_tokens = exchange.prompt_estimate
         kind = opened.response.headers.get("Content-Type")
         exchange.answered = True
         headers = [(b"content-type", kind.encode("latin-1")) if kind else JSON, *exchange.headers()]
@@ -149,10 +156,12 @@ class Completions:
         assert exchange.route is not None
         if exchange.disconnected or exchange.broken == "client":
             exchange.disconnected, exchange.status, exchange.error_code = True, 499, "client_disconnected"
-            if exchange.instance and not exchange.prompt_tokens:
-                exchange.prompt_tokens = exchange.prompt_estimate  # an engine was at work on it
+        elif exchange.stopped:
+            exchange.status, exchange.error_code = 502, INTERRUPTED
         elif exchange.status == 200:
             self._estimator.learn(exchange.request, exchange.route, exchange.prompt_tokens)
+        if (exchange.disconnected or exchange.stopped) and exchange.instance and not exchange.prompt_tokens:
+            exchange.prompt_tokens = exchange.prompt_estimate  # an engine was at work on it
         task = asyncio.create_task(self._limiter.settle(held, exchange.used_tokens()))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -187,6 +196,10 @@ class Completions:
                 self._loads.forget(self._source.current.instance_ids)
 
     async def close(self) -> None:
+        """When no request comes any more: what still runs has been cancelled, and is billed first."""
+        end = time.monotonic() + _CLOSE_S
+        while self._running and time.monotonic() < end:
+            await asyncio.sleep(0.01)
         if self._closing:
             await asyncio.wait(self._closing, timeout=2)
         await self._upstream.close()

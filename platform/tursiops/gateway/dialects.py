@@ -41,12 +41,12 @@ class _Details(msgspec.Struct, frozen=True):
 class _Usage(msgspec.Struct, frozen=True):
     """All dialects' spellings: one answer uses one of them."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0  # all that some engines tell of a rerank
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
+    total_tokens: int | None = 0  # all that some engines tell of a rerank
     prompt_tokens_details: _Details | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
     input_tokens_details: _Details | None = None
     cache_read_input_tokens: int | None = 0
     cache_creation_input_tokens: int | None = 0
@@ -145,8 +145,8 @@ class OpenAI:
     def _count(self, chunk: _Chunk, seen: Seen) -> None:
         if chunk.usage is not None:
             usage, details = chunk.usage, chunk.usage.prompt_tokens_details
-            seen.has_usage, seen.completion_tokens = True, usage.completion_tokens
-            seen.prompt_tokens = usage.prompt_tokens or max(0, usage.total_tokens - usage.completion_tokens)
+            seen.has_usage, seen.completion_tokens = True, usage.completion_tokens or 0
+            seen.prompt_tokens = usage.prompt_tokens or max(0, (usage.total_tokens or 0) - seen.completion_tokens)
             seen.cached_tokens = (details.cached_tokens or 0) if details else 0
         for choice in chunk.choices or ():
             seen.finish_reason = choice.finish_reason or seen.finish_reason
@@ -230,7 +230,8 @@ class Responses:
         if response.usage is not None:
             details = response.usage.input_tokens_details
             seen.has_usage = True
-            seen.prompt_tokens, seen.completion_tokens = response.usage.input_tokens, response.usage.output_tokens
+            seen.prompt_tokens = response.usage.input_tokens or 0
+            seen.completion_tokens = response.usage.output_tokens or 0
             seen.cached_tokens = (details.cached_tokens or 0) if details else 0
         if response.status == "failed":
             seen.error = response.error or {"message": "the response failed"}
@@ -326,11 +327,11 @@ class Anthropic:
         if usage is None:
             return
         cached = usage.cache_read_input_tokens or 0
-        prompt = usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0)
+        prompt = (usage.input_tokens or 0) + cached + (usage.cache_creation_input_tokens or 0)
         seen.has_usage = True
         seen.prompt_tokens = prompt or seen.prompt_tokens
         seen.cached_tokens = cached or seen.cached_tokens
-        seen.completion_tokens = usage.output_tokens
+        seen.completion_tokens = usage.output_tokens or 0
 
 
 OPENAI = OpenAI()

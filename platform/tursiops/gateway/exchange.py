@@ -53,6 +53,7 @@ class Exchange:
 
     waits_for_engine: float = 0.0  # since when the engine owes a piece; 0: it does not
     waits_for_client: float = 0.0  # since when the client has taken nothing; 0: it takes
+    stopped: bool = False  # by the end of this process
     broken: str = ""  # why the sweeper ended it
     close_engine: Callable[[], None] | None = None  # makes a read that waits for the engine fail
     slot: Slot | None = None  # in the ledger; requests that are billed have one
@@ -87,9 +88,9 @@ class Exchange:
         return max(0.0, until - self.started - self.queue_s - self.engine_s)
 
     def generated(self, events: int) -> int:
-        """Tokens that `events` of its stream stand for: a chat's first one says nothing yet."""
+        """Tokens that `events` of its stream stand for: the first one of each answer in a chat says nothing yet."""
         assert self.request is not None
-        return max(0, events - self.request.endpoint.chat)
+        return max(0, events - self.request.choices) if self.request.endpoint.chat else events
 
     def used_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens

@@ -84,16 +84,18 @@ class Ledger:
     def _new_pages(self) -> mmap.mmap:
         """Of one more file; of plain memory where the disk has no room, so that the serving goes on."""
         path = self._folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.open"
+        made = path.with_suffix(".new")  # it gets the name that others look for once it is locked
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            file = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 os.posix_fallocate(file, 0, _SLOT * _SLOTS)  # a page that the disk has no room for would be a SIGBUS
                 pages = mmap.mmap(file, _SLOT * _SLOTS)
+                made.rename(path)
             except OSError:
                 os.close(file)
-                path.unlink(missing_ok=True)
+                made.unlink(missing_ok=True)
                 raise
         except OSError as error:
             log.error("gateway.ledger_in_memory", error=str(error), hint="Requests cut by a kill won't be billed.")

@@ -69,8 +69,7 @@ class ClientStream:
         assert slot is not None
         exchange.close_engine = opened.response.close
         seen, prompt_estimate = scanner.seen, exchange.prompt_estimate
-        unread = seen.events - exchange.generated(seen.events)  # a chat's first event, which is no token
-        slot.passed(seen.events - unread, prompt_estimate)
+        slot.passed(exchange.generated(seen.events), prompt_estimate)
         await self._body(opened.head)
         read = opened.response.content.readany
         while True:
@@ -87,7 +86,7 @@ class ClientStream:
             except EventTooLarge:
                 raise _broken(exchange, "an event is too long") from None
             if out:
-                slot.passed(seen.events - unread, prompt_estimate)
+                slot.passed(exchange.generated(seen.events), prompt_estimate)
                 exchange.waits_for_client = time.perf_counter()
                 await self._send({"type": "http.response.body", "body": out, "more_body": True})
                 exchange.waits_for_client = 0.0

@@ -52,6 +52,7 @@ class Request:
     body: bytes  # what the engine gets
     prompt_bytes: int  # size of what the client sent; tokens are estimated from it
     max_tokens: int | None  # tokens asked for, over all choices
+    choices: int = 1  # answers asked for
 
 
 def parse(body: bytes, endpoint: Endpoint) -> Request:
@@ -80,6 +81,7 @@ def parse(body: bytes, endpoint: Endpoint) -> Request:
         body=body,
         prompt_bytes=len(body),
         max_tokens=_asked(fields) if endpoint.generates else 0,
+        choices=_choices(fields),
     )
 
 
@@ -104,7 +106,11 @@ def _asked(fields: dict[str, Any]) -> int | None:
     """Tokens that the request may generate. Odd values count as none: the engine refuses them by name."""
     names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
     limit = next((fields[name] for name in names if fields.get(name) is not None), None)
-    choices = fields.get("n")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         return None
-    return limit * (choices if isinstance(choices, int) and 1 <= choices <= 128 else 1)
+    return limit * _choices(fields)
+
+
+def _choices(fields: dict[str, Any]) -> int:
+    choices = fields.get("n")
+    return choices if isinstance(choices, int) and 1 <= choices <= 128 else 1

@@ -43,8 +43,10 @@ class Spill:
     def _begin(self) -> BufferedWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
-        self._writer = open(path, "ab", opener=private)  # noqa: SIM115 - closed by `close`
+        made = path.with_suffix(".new")  # it gets the name that others look for once it is locked
+        self._writer = open(made, "ab", opener=private)  # noqa: SIM115 - closed by `close`
         fcntl.flock(self._writer, fcntl.LOCK_EX)
+        made.rename(path)
         return self._writer
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -88,6 +89,13 @@ def test_blanks_between_tokens_of_json_are_bounded() -> None:
         assert accepts(source, text)
     for text in ("[1,  2]", "[\n\t 1]", "[\n\n1]", "[1]\n", " [1]", "[" + "\n" + " " * 41 + "1]"):
         assert not accepts(source, text)
+
+
+def test_blank_lines_cost_nothing() -> None:
+    begun = time.perf_counter()
+    with pytest.raises(BadGrammar):
+        sources.from_grammar("\n" * 260_000 + "x")
+    assert time.perf_counter() - begun < 2, "it took time with the square of its length"
 
 
 def test_flat_giants_compile() -> None:

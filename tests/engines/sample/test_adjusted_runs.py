@@ -12,6 +12,7 @@ from engines.native.config import EngineConfig
 from engines.native.kernels import sampling
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
+from engines.native.sample import adjust
 from engines.native.sample.sampler import Sampler
 from engines.native.sample.triton_sampler import TritonSampler
 from evaluation.benchmarks.random_model import TINY, random_runner
@@ -52,6 +53,26 @@ def test_rows_of_a_batch_are_adjusted_by_their_own_tokens_even_after_a_preemptio
     assert all(pairs.index(pair) == len(PROMPTS[0]) - 1 + place for place, pair in enumerate(new))
     assert set(together[2]) <= {*range(20, 30)} - {25}
     assert (26, 27) not in itertools.pairwise(together[2])
+
+
+def test_long_rows_are_looked_at_apart_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of many tokens does not make its neighbours as long, which would fill the memory."""
+    vocab, rows, device = 150, 5, torch.device("cpu")
+    table = torch.randint(0, vocab, (rows + 1, 400), generator=torch.Generator().manual_seed(1), dtype=torch.int32)
+    ends = np.array([400, 3, 50, 7, 390], np.int32)
+    numbers = np.arange(rows, dtype=np.int32)
+    params = SamplingParams(repetition_penalty=1.3, presence_penalty=0.4, dry_multiplier=0.8, no_repeat_ngram_size=3)
+    found = []
+    for most in (2**22, 500):
+        monkeypatch.setattr(adjust, "LOOKED_AT", most)
+        sampler = Sampler(rows, vocab, device)
+        sampler.look_back_at(table)
+        for row, end in enumerate(ends.tolist()):
+            sampler.fill(row, table[row, :end].tolist(), params, 1)
+        logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(2)) * 4
+        sampler.adjuster.apply(logits, numbers, ends)
+        found.append(logits)
+    assert torch.equal(found[0], found[1])
 
 
 @pytest.mark.kernels

@@ -132,7 +132,7 @@ def test_absent_arguments_are_an_empty_object(arguments: Any) -> None:
     assert message["tool_calls"][0]["function"]["arguments"] == {}
 
 
-@pytest.mark.parametrize("arguments", ['{"a": ', "no JSON", "[" * 100_000])
+@pytest.mark.parametrize("arguments", ['{"a": ', "no JSON", "[" * 100_000, '{"a": "\\ud83d"}', "[" * 990 + "]" * 990])
 def test_a_call_that_the_model_failed_at_can_be_sent_back(tmp_path: Path, arguments: str) -> None:
     """Else a conversation could not go on after it."""
     call = {"function": {"name": "f", "arguments": arguments}}

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from engines.native.serve import validate
+from engines.native.serve.errors import ApiError
 from tests.engines.instances import NAME, Running
 from tests.engines.scripted_core import EOS
 
@@ -210,3 +212,10 @@ def test_models_tell_context_and_what_answers_for_them(instance: Running) -> Non
     for path in able["endpoints"]:
         response = instance.client.post(instance.url + path, content=json.dumps({"model": NAME}))
         assert response.status_code == 400, path  # it is there, and wants more than a name
+
+
+def test_a_token_that_the_model_lacks_is_refused_by_field() -> None:
+    """Some tokenizers hold more tokens than their model has embeddings for."""
+    with pytest.raises(ApiError, match="does not know") as refused:
+        validate.check_prompt([1, 100], "messages", 50, vocab_size=100)
+    assert (refused.value.status, refused.value.param) == (400, "messages")

@@ -4,9 +4,11 @@ import asyncio
 import json
 import time
 
+import aiohttp
 import pytest
+from tursiops.gateway import records
 
-from tests.gateway_bench import OTHER_TEAM, instance, route, until
+from tests.gateway_bench import OTHER_TEAM, Bench, instance, route, serving, until
 
 
 def events(raw: bytes) -> list[str]:
@@ -345,3 +347,43 @@ async def test_unknown_paths_of_v1_never_reach_web(bench):
         assert "/v1/chat/completions" in (await response.json())["error"]["message"]
     async with bench.session.get(bench.url + "/v1/chat/completions") as response:
         assert response.status == 405
+
+
+async def test_whole_answer_that_tells_no_usage_is_billed_its_prompt(bench, engines, monkeypatch):
+    monkeypatch.setattr(engines[0], "_usage", lambda tokens: {"prompt_tokens": None, "completion_tokens": None})
+    await bench.publish(route("m", instance(engines[0], "a")))
+    async with bench.post({"model": "m", "prompt": "x" * 400}, path="/v1/completions") as response:
+        assert response.status == 200
+    monkeypatch.setattr(engines[0], "_usage", lambda tokens: None)
+    async with bench.post({"model": "m", "prompt": "x" * 400}, path="/v1/completions") as response:
+        assert response.status == 200
+    told, untold = await bench.usage(2)
+    assert (told.prompt_tokens, told.completion_tokens) == (0, 0), "null is what this engine says"
+    assert untold.prompt_tokens >= 100
+
+
+async def test_role_chunks_of_several_answers_are_no_tokens(bench, engines):
+    engines[0].behaviour.cut_at = 5
+    await bench.publish(route("m", instance(engines[0], "a")))
+    await bench.stream(n=3)  # the fake engine sends one role chunk; an engine sends one for each answer
+    [record] = await bench.usage(1)
+    assert record.completion_tokens == 5 + 1 - 3
+
+
+async def test_stream_that_the_gateways_end_cuts_is_billed_what_had_passed(config, redis, engines):
+    """Its time to drain is over: the server cancels it, and the ledger closes after the bill."""
+    engines[0].behaviour.tokens, engines[0].behaviour.interval = 5_000, 0.01
+    async with aiohttp.ClientSession() as session, serving(config) as (gateway, url):
+        made = Bench(config, redis, gateway, session, url)
+        made.key = made.new_key()
+        await made.publish(route("m", instance(engines[0], "a")))
+        response = await made.post({"model": "m", "prompt": "x", "stream": True}, path="/v1/completions")
+        read = b""
+        while read.count(b"data: ") < 30:
+            read += await response.content.readany()
+    rows = await redis.xrange(records.STREAM)
+    [record] = [records.decode(fields[records.FIELD]) for _, fields in rows]
+    assert (record.status, record.error_code) == (502, "gateway_stopped")
+    assert record.completion_tokens >= 30
+    assert record.prompt_tokens > 0
+    assert not list((config.run_dir / "usage-open").glob("*"))
