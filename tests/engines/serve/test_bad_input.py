@@ -123,10 +123,6 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({**CHAT, "reasoning_effort": 3}, "reasoning_effort", "must be a string"),
     ({**CHAT, "add_special_tokens": "no"}, "add_special_tokens", "must be a boolean"),
     ({**CHAT, "add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt", "exclude"),
-    (
-        {"messages": [{"role": "user", "content": " "}], "continue_final_message": True},
-        "continue_final_message",
-    ),
 ]
 
 
