@@ -362,11 +362,11 @@ def test_structured_output_in_each_api(tiny: Running) -> None:
     said += [choice.message.content for choice in whole.choices]
     with ai.chat.completions.stream(model=NAME, messages=user("go"), response_format=wanted) as stream:
         said.append(stream.get_final_completion().choices[0].message.content)
-    said.append(ai.completions.create(model=NAME, prompt="go", max_tokens=80, extra_body={
+    said.append(ai.completions.create(model=NAME, prompt="go", max_tokens=110, extra_body={
         "structured_outputs": {"json": SCHEMA}}).choices[0].text)  # fmt: skip
     said.append(ai.responses.create(model=NAME, input="go", text=flat).output_text)
     config: Any = {"format": {"type": "json_schema", "schema": SCHEMA}}
-    message = claude.messages.create(model=NAME, max_tokens=80, messages=user("go"), output_config=config)
+    message = claude.messages.create(model=NAME, max_tokens=110, messages=user("go"), output_config=config)
     said += [block.text for block in message.content if block.type == "text"]
     assert len(said) == 8
     for text in said:
@@ -391,22 +391,30 @@ def test_a_call_can_be_forced_in_each_api(tiny: Running) -> None:
     }
     nested: Any = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
     named: Any = {"type": "function", "function": {"name": "weather"}}
+    greedy = {"temperature": 0}  # blanks between the tokens of JSON, drawn at random, could fill the context
     calls: list[tuple[str, Any]] = []
     for choice in ("required", named):
         chat: Any = ai.chat.completions.create(
-            model=NAME, messages=user("go"), tools=nested, tool_choice=choice, parallel_tool_calls=False
+            model=NAME,
+            messages=user("go"),
+            tools=nested,
+            tool_choice=choice,
+            parallel_tool_calls=False,
+            temperature=0,
         )
         function = chat.choices[0].message.tool_calls[0].function
         calls.append((function.name, json.loads(function.arguments)))
     flat: Any = [{"type": "function", "name": "weather", "parameters": schema, "strict": True}]
     with ai.responses.stream(
-        model=NAME, input="go", tools=flat, tool_choice="required", parallel_tool_calls=False
+        model=NAME, input="go", tools=flat, tool_choice="required", parallel_tool_calls=False, temperature=0
     ) as stream:
         item: Any = stream.get_final_response().output[-1]
     calls.append((item.name, json.loads(item.arguments)))
     tools: Any = [{"name": "weather", "input_schema": schema}]
     forced: Any = {"type": "any", "disable_parallel_tool_use": True}
-    message = claude.messages.create(model=NAME, max_tokens=90, messages=user("go"), tools=tools, tool_choice=forced)
+    message = claude.messages.create(
+        model=NAME, max_tokens=110, messages=user("go"), tools=tools, tool_choice=forced, extra_body=greedy
+    )
     use: Any = message.content[-1]
     assert message.stop_reason == "tool_use"
     calls.append((use.name, use.input))
