@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A failure must come again when its commit is looked at. New examples: HYPOTHESIS_PROFILE=explore, as the nightly runs.
+settings.register_profile("same", derandomize=True, print_blob=True)
+settings.register_profile("explore", print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Two torch threads that spin on a busy machine turn a step of 31 ms into more than a second: set before any import.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -131,6 +131,8 @@ def vllm_bad_words(model: ServedModel, words: list[str]) -> list[list[int]]:
     """vLLM's SamplingParams.update_from_tokenizer in plain words."""
     found: list[list[int]] = []
     for word in words:
+        if not model.tokenizer.encode(word.lstrip(), add_special_tokens=False).ids:
+            continue  # vLLM would fail: nothing can be drawn that is this word
         for prefix in ("", " "):
             ids = model.tokenizer.encode(prefix + word.lstrip(), add_special_tokens=False).ids
             if not prefix or (ids[0] != found[-1][0] and len(ids) == len(found[-1])):
