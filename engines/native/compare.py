@@ -65,7 +65,7 @@ def trace(runner: ModelRunner, ids: list[int]) -> Trace:
     """One pass over `ids`. The runner is of no use for serving afterwards: its layers are watched."""
     layers: list[torch.Tensor] = []
     logits: list[torch.Tensor] = []
-    model, head = runner.model, runner.model.logits
+    model, head = runner.model, runner.model.weights.head
     model.watch(lambda residual: layers.append(residual.float().cpu()))
 
     def keep(hidden: torch.Tensor) -> torch.Tensor:
@@ -73,7 +73,7 @@ def trace(runner: ModelRunner, ids: list[int]) -> Trace:
         logits.append(found.float().cpu())
         return found
 
-    model.logits = keep  # type: ignore[method-assign]
+    model.weights.head = keep
     runner.add(0, ids, SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0), len(ids))
     blocks = list(range(1, -(-len(ids) // runner.block_size) + 1))
     row, count = np.zeros(1, np.int32), np.array([len(ids)], np.int32)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _peer(model: Path, wanted: list[str]) -> dict[str, float]:
         encode = _by_transformers(model)
     else:
         loaded = SentenceTransformer(str(model), device="cpu")
-        encode = lambda batch: loaded.encode(batch, batch_size=32, show_progress_bar=False)  # noqa: E731
+        encode = partial(loaded.encode, batch_size=32, show_progress_bar=False)
     encode(wanted[:WARM_UP])
     tokens, clock = _tokens(model, wanted), Clock()
     vectors = encode(wanted)
