@@ -19,9 +19,10 @@ from __future__ import annotations
 import enum
 import importlib
 import os
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -33,6 +34,8 @@ __all__ = [
     "Capabilities",
     "Channel",
     "ChildError",
+    "Combination",
+    "DtypeCapacity",
     "Engine",
     "EngineState",
     "Fit",
@@ -43,6 +46,7 @@ __all__ = [
     "Phase",
     "Role",
     "RunDir",
+    "TellsCapacity",
     "engine_names",
     "get_engine",
     "read_spec",
@@ -169,6 +173,30 @@ class Fit(msgspec.Struct, frozen=True):
         return self.weights + self.kv_cache + self.activations + self.overhead
 
 
+class Combination(msgspec.Struct, frozen=True):
+    """`max_num_seqs` requests of `max_model_len` tokens each, all of full length at once."""
+
+    max_model_len: int  # tokens; 0 = no length fits
+    max_num_seqs: int  # 0 = not one request fits
+    fits: bool
+    total: int  # bytes that it needs; where nothing fits, of the least
+    kv_cache_bytes: int  # of it; the setting that makes room for them all
+    reason: str  # one sentence: why not; "" where it fits
+
+
+class DtypeCapacity(msgspec.Struct, frozen=True):
+    """What of a model in one dtype fits in a device's memory."""
+
+    dtype: str
+    fits: bool  # at least one short request
+    reason: str  # one sentence: why not, or what limits it; "" where nothing does
+    weights: int  # bytes
+    max_model_len: int  # tokens of one request alone; 0 = none
+    by_context: list[Combination]  # for each context asked, the largest concurrency
+    by_concurrency: list[Combination]  # for each concurrency asked, the longest context
+    combinations: list[Combination]  # each context with each concurrency
+
+
 class RunDir:
     """Files of one instance on its node."""
 
@@ -233,6 +261,26 @@ class Engine(Protocol):
 
     def fit(self, shape: ModelShape, spec: LaunchSpec, weights_bytes: int, available: int) -> Fit:
         """Memory need of `spec`, in bytes, against `available` bytes on the chosen device."""
+        ...
+
+
+@runtime_checkable
+class TellsCapacity(Protocol):
+    """What an engine may answer besides: the combinations that fit. Pure arithmetic, as `Engine.fit`."""
+
+    def capacity(
+        self,
+        shape: ModelShape,
+        spec: LaunchSpec,
+        weights_bytes: int,
+        available: int,
+        *,
+        dtypes: Sequence[str],
+        contexts: Sequence[int],
+        concurrencies: Sequence[int],
+    ) -> list[DtypeCapacity]:
+        """In the order of `dtypes`. `spec` gives device and options. Raises ValueError, with a sentence, for a model
+        that this says nothing of."""
         ...
 
 

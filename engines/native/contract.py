@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.api import Capabilities, Fit, LaunchSpec, ModelShape, Role, size_text
+from engines.api import Capabilities, DtypeCapacity, Fit, LaunchSpec, ModelShape, Role, size_text
 from engines.native import memory
+from engines.native.capacity import capacity_of
 from engines.native.config import DTYPES, ConfigError, options_schema
 from engines.native.models.config import ARCHITECTURES, MIXTURES
 from engines.native.pooling import memory as pooling_memory
@@ -48,24 +50,33 @@ class NativeEngine:
         """
         if shape.task != Task.GENERATE:
             return pooling_memory.fit(shape, spec, available)
-        device = "cuda" if spec.device == "cuda" else "cpu"
         try:
-            demand = memory.demand_of(
-                shape,
-                device=device,
-                dtype=spec.dtype,
-                max_model_len=spec.max_model_len,
-                max_num_seqs=spec.max_num_seqs,
-                max_batched_tokens=int(spec.options.get("max_batched_tokens", 0)),
-                block_size=int(spec.options.get("block_size", 16)),
-                kv_cache_bytes=spec.kv_cache_bytes,
-            )
+            demand = memory.demand_for(shape, spec)
         except ConfigError as error:
             return Fit(0, 0, 0, 0, available, False, 0, str(error), [])
-        swap = int(spec.options.get("swap_space_bytes", 0))
-        if device == "cpu" and swap > 0:  # it lies in the same memory
-            available -= swap
+        available -= _swap_beside(spec)
         return _judge(shape, demand, memory.plan(shape, demand, available), available)
+
+    def capacity(
+        self,
+        shape: ModelShape,
+        spec: LaunchSpec,
+        weights_bytes: int,
+        available: int,
+        *,
+        dtypes: Sequence[str],
+        contexts: Sequence[int],
+        concurrencies: Sequence[int],
+    ) -> list[DtypeCapacity]:
+        if shape.task != Task.GENERATE:
+            raise ValueError("A model that generates nothing keeps no KV cache; its estimate says all.")
+        available -= _swap_beside(spec)
+        return [capacity_of(shape, spec, available, dtype, contexts, concurrencies) for dtype in dtypes]
+
+
+def _swap_beside(spec: LaunchSpec) -> int:
+    """Bytes of swap space that lie in the same memory as the instance."""
+    return 0 if spec.device == "cuda" else max(0, int(spec.options.get("swap_space_bytes", 0)))
 
 
 def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, available: int) -> Fit:

@@ -10,12 +10,13 @@ overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.native.config import ConfigError
 from engines.native.models.config import MIXTURES
 
 if TYPE_CHECKING:
+    from engines.api import LaunchSpec
     from engines.native.models.config import DecoderConfig
 
 MIB = 1024 * 1024
@@ -163,6 +164,18 @@ def demand_of(
     return Demand(device, effective, length, seqs, batched, block_size, kv_cache_bytes)
 
 
+def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
+    """What `spec` asks for, with `changes` of its fields; its device "auto" is taken as a CPU. Raises ConfigError."""
+    asked = {name: getattr(spec, name) for name in ("dtype", "max_model_len", "max_num_seqs", "kv_cache_bytes")}
+    return demand_of(
+        shape,
+        device="cuda" if spec.device == "cuda" else "cpu",
+        max_batched_tokens=int(spec.options.get("max_batched_tokens", 0)),
+        block_size=int(spec.options.get("block_size", 16)),
+        **{**asked, **changes},
+    )
+
+
 def effective_dtype(dtype: str, device: str, architecture: str = "") -> str:
     """ "auto" is bfloat16 on a GPU; on a CPU int8, for speed, where the architecture can be had in it."""
     if dtype != "auto":
@@ -174,6 +187,12 @@ def effective_dtype(dtype: str, device: str, architecture: str = "") -> str:
 
 def kv_bytes_per_token(shape: Dimensions, dtype: str) -> int:
     return (shape.kv_values or 2 * shape.layers * shape.kv_heads * shape.head_dim) * KV_BYTES[dtype]
+
+
+def kv_bytes_for(shape: Dimensions, dtype: str, block_size: int, tokens: int, requests: int) -> int:
+    """A KV cache in which all of `requests` have `tokens` tokens each: whole blocks, and the null block."""
+    blocks = requests * -(-tokens // block_size) + 1
+    return blocks * block_size * kv_bytes_per_token(shape, dtype)
 
 
 def weight_bytes(shape: Dimensions, dtype: str) -> int:
