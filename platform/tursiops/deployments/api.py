@@ -18,20 +18,22 @@ from tursiops.core.permissions import Action, RestrictedQuerySet
 from tursiops.core.views import DeclaredView, TeamViewSet
 from tursiops.deployments import logs, selectors, services
 from tursiops.deployments import serializers as s
+from tursiops.deployments.capacity import Asked, capacity
 from tursiops.deployments.checks import check_replicas, check_revision
 from tursiops.deployments.estimate import estimate
-from tursiops.deployments.models import Deployment, Desired, Revision
+from tursiops.deployments.models import Deployment, Revision
 from tursiops.deployments.rows import deployment_row, instance_row, revision_row
 from tursiops.jobs.serializers import LogPageSerializer
 
 
 class DeploymentViewSet(TeamViewSet):
     serializer_class = s.DeploymentSerializer
-    required_action = {"estimate": Action.VIEW}
+    required_action = {"estimate": Action.VIEW, "capacity": Action.VIEW}
     inputs = {
         "create": s.CreateDeploymentSerializer,
         "partial_update": s.UpdateDeploymentSerializer,
         "estimate": s.EstimateRequestSerializer,
+        "capacity": s.CapacityRequestSerializer,
         "scale": s.ScaleSerializer,
         "rollback": s.RollbackSerializer,
     }
@@ -83,10 +85,23 @@ class DeploymentViewSet(TeamViewSet):
         values.pop("description", None)
         revision = Revision(number=1, **values)
         check_replicas(replicas, check_revision(revision).capabilities())
-        edited = Deployment.objects.filter(team=self.team, name=name).exclude(desired=Desired.DELETED).first()
-        replaces = list(edited.instances.values_list("pk", flat=True)) if edited else []
+        replaces = selectors.instances_named(self.team, name)
         found = estimate(revision=revision, replicas=replicas, served_name=name, replaces=replaces)
         return Response(found.as_dict())
+
+    @extend_schema(
+        operation_id="deployments_capacity", request=s.CapacityRequestSerializer, responses=s.CapacitySerializer
+    )
+    @action(detail=False, methods=["post"])
+    def capacity(self, request: Request) -> Response:
+        values = self.valid_input()
+        replaces = selectors.instances_named(self.team, values.pop("name", ""))
+        names = ("dtypes", "contexts", "concurrencies")
+        lists = {name: tuple(values.pop(name)) for name in names if name in values}
+        asked = Asked(**lists, memory_bytes=values.pop("memory_bytes", 0))
+        revision = Revision(number=1, **values)
+        engine = check_revision(revision)
+        return Response(capacity(revision=revision, engine=engine, asked=asked, replaces=replaces))
 
     @extend_schema(operation_id="deployments_scale", request=s.ScaleSerializer, responses=s.DeploymentSerializer)
     @action(detail=True, methods=["post"])

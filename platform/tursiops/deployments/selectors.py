@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django.db.models import Prefetch
 
+from tursiops.accounts.models import Team
 from tursiops.deployments.models import Deployment, Desired, Instance
 
 
@@ -24,6 +26,12 @@ def live_deployments() -> list[Deployment]:
     rows = Deployment.objects.exclude(current=None).select_related("team", "current__version__model")
     instances = Instance.objects.select_related("node", "revision")
     return list(rows.prefetch_related(Prefetch("instances", queryset=instances)))
+
+
+def instances_named(team: Team, name: str) -> list[uuid.UUID]:
+    """Ids of the instances of the team's deployment of that name; none where there is no such deployment."""
+    row = Deployment.objects.filter(team=team, name=name).exclude(desired=Desired.DELETED).first()
+    return list(row.instances.values_list("pk", flat=True)) if row else []
 
 
 def revisions(deployment: Deployment) -> Any:

@@ -77,16 +77,12 @@ class UpdatedDeploymentSerializer(DeploymentSerializer):
     )
 
 
-class _RevisionFields(Input):
-    """What of a revision can be asked for. `topology` is made of `gpus_per_replica`."""
+class _PlaceFields(Input):
+    """What is to run, and where. `topology` is made of `gpus_per_replica`."""
 
     version = serializers.PrimaryKeyRelatedField(queryset=Version.objects.none())
     engine = serializers.CharField(max_length=50, required=False)
     device = serializers.ChoiceField(choices=["auto", "cpu", "cuda"], required=False)
-    dtype = serializers.CharField(max_length=16, required=False)
-    max_model_len = serializers.IntegerField(min_value=0, max_value=100_000_000, required=False)
-    max_num_seqs = serializers.IntegerField(min_value=0, max_value=100_000, required=False)
-    kv_cache_bytes = serializers.IntegerField(min_value=0, max_value=2**50, required=False)
     node_name = serializers.CharField(max_length=100, allow_blank=True, required=False)
     gpu_indices = serializers.ListField(child=serializers.IntegerField(min_value=0), max_length=64, required=False)
     gpus_per_replica = serializers.IntegerField(min_value=1, max_value=64, required=False)
@@ -107,6 +103,15 @@ class _RevisionFields(Input):
         if gpus is not None:
             attrs["topology"] = {role: {"gpus": gpus} for role in ("unified", "prefill", "decode")}
         return attrs
+
+
+class _RevisionFields(_PlaceFields):
+    """What of a revision can be asked for."""
+
+    dtype = serializers.CharField(max_length=16, required=False)
+    max_model_len = serializers.IntegerField(min_value=0, max_value=100_000_000, required=False)
+    max_num_seqs = serializers.IntegerField(min_value=0, max_value=100_000, required=False)
+    kv_cache_bytes = serializers.IntegerField(min_value=0, max_value=2**50, required=False)
 
 
 class CreateDeploymentSerializer(_RevisionFields):
@@ -147,6 +152,74 @@ class EstimateSerializer(serializers.Serializer[Any]):
     memory = MemorySerializer()
     kv_tokens = serializers.IntegerField()
     node = serializers.CharField(allow_null=True)
+    rejected = RejectedSerializer(many=True)
+
+
+def _numbers(largest: int, text: str) -> serializers.ListField:
+    child = serializers.IntegerField(min_value=1, max_value=largest)
+    return serializers.ListField(child=child, min_length=1, max_length=12, required=False, help_text=text)
+
+
+class CapacityRequestSerializer(_PlaceFields):
+    """Where each of `dtypes` × `contexts` × `concurrencies` fits."""
+
+    name = serializers.CharField(
+        max_length=100,
+        allow_blank=True,
+        required=False,
+        help_text="A deployment that is to be replaced: its memory is free",
+    )
+    dtypes = serializers.ListField(
+        child=serializers.CharField(max_length=16),
+        max_length=12,
+        required=False,
+        help_text="Left out: all of the engine",
+    )
+    contexts = _numbers(100_000_000, "Tokens of one request; left out: 2,048, 8,192, 32,768 and the model's own")
+    concurrencies = _numbers(100_000, "Requests at once; left out: 1, 4, 16 and 64")
+    memory_bytes = serializers.IntegerField(
+        min_value=1,
+        max_value=2**50,
+        required=False,
+        help_text="Free memory of a device that no node has, instead of the nodes; what `device` says, else a CPU",
+    )
+
+
+class CombinationSerializer(serializers.Serializer[Any]):
+    """`max_num_seqs` requests of `max_model_len` tokens, all of full length at once."""
+
+    max_model_len = serializers.IntegerField(help_text="Tokens; 0: no length fits")
+    max_num_seqs = serializers.IntegerField(help_text="0: not one request fits")
+    fits = serializers.BooleanField()
+    total = serializers.IntegerField(help_text="Bytes needed; where nothing fits, by the least")
+    kv_cache_bytes = serializers.IntegerField(help_text="Of it; the setting that makes room for all of them")
+    reason = serializers.CharField(help_text="Why not; empty where it fits")
+
+
+class DtypeCapacitySerializer(serializers.Serializer[Any]):
+    dtype = serializers.CharField()
+    fits = serializers.BooleanField(help_text="At least one short request")
+    reason = serializers.CharField(help_text="Why not, or what limits it")
+    weights = serializers.IntegerField(help_text="Bytes")
+    max_model_len = serializers.IntegerField(help_text="Tokens of one request alone; 0: none")
+    by_context = CombinationSerializer(many=True, help_text="For each context, the largest concurrency")
+    by_concurrency = CombinationSerializer(many=True, help_text="For each concurrency, the longest context")
+    combinations = CombinationSerializer(many=True)
+
+
+class CapacityPlaceSerializer(serializers.Serializer[Any]):
+    node = serializers.CharField(allow_null=True)
+    device = serializers.CharField()
+    gpu_indices = serializers.ListField(child=serializers.IntegerField())
+    available = serializers.IntegerField(help_text="Bytes that one instance can have")
+    dtypes = DtypeCapacitySerializer(many=True)
+
+
+class CapacitySerializer(serializers.Serializer[Any]):
+    context_length = serializers.IntegerField(help_text="Tokens that the model was made for")
+    contexts = serializers.ListField(child=serializers.IntegerField())
+    concurrencies = serializers.ListField(child=serializers.IntegerField())
+    places = CapacityPlaceSerializer(many=True)
     rejected = RejectedSerializer(many=True)
 
 

@@ -64,6 +64,16 @@ class Rejection:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """A place on a node, without regard to what is to run there."""
+
+    node: str
+    device: str
+    gpu_indices: tuple[int, ...]
+    memory_free: int  # bytes that one instance can have
+
+
+@dataclass(frozen=True)
 class Placement:
     chosen: Choice | None
     rejected: tuple[Rejection, ...]
@@ -113,6 +123,18 @@ def device_of(requirement: Requirement, node: NodeRoom) -> str:
     return "cuda" if node.gpus or requirement.gpu_indices else "cpu"
 
 
+def spot_of(requirement: Requirement, node: NodeRoom) -> Spot | Rejection:
+    """Where on the node an instance would run and what is free there, whatever its memory need."""
+    rejection = _filter(requirement, node)
+    if rejection is not None:
+        return rejection
+    if device_of(requirement, node) == "cpu":
+        return Spot(node.name, "cpu", (), node.memory_free)
+    chosen = _emptiest(requirement, node)
+    room = min(gpu.memory_free for gpu in chosen)
+    return Spot(node.name, "cuda", tuple(gpu.index for gpu in chosen), room * requirement.gpus)
+
+
 def _filter(requirement: Requirement, node: NodeRoom) -> Rejection | None:
     if requirement.node_name and node.name != requirement.node_name:
         return Rejection(node.name, "node", f"The deployment is pinned to node {requirement.node_name}.")
@@ -145,9 +167,8 @@ def _fit(requirement: Requirement, node: NodeRoom) -> Choice | Rejection:
 
 
 def _fit_gpus(requirement: Requirement, node: NodeRoom) -> Choice | Rejection:
-    """The emptiest GPUs allowed. Shares are equal (tensor parallel), so the fullest of them sets the limit."""
-    allowed = [gpu for gpu in node.gpus if not requirement.gpu_indices or gpu.index in requirement.gpu_indices]
-    chosen = sorted(sorted(allowed, key=lambda gpu: (-gpu.memory_free, gpu.index))[: requirement.gpus], key=_index)
+    """Shares are equal (tensor parallel), so the fullest of the chosen GPUs sets the limit."""
+    chosen = _emptiest(requirement, node)
     room = min(gpu.memory_free for gpu in chosen)
     need = requirement.fit("cuda", room * requirement.gpus)
     share = -(-need.total // requirement.gpus)
@@ -161,6 +182,12 @@ def _fit_gpus(requirement: Requirement, node: NodeRoom) -> Choice | Rejection:
     ] or [f"{_gpu_list(gpu.index for gpu in chosen)}: {size_text(room)} free"]
     text = f"{'; '.join(tight)}; its share is {size_text(share)}."
     return Rejection(node.name, "memory", _with_engine_reason(text, need), need)
+
+
+def _emptiest(requirement: Requirement, node: NodeRoom) -> list[GpuRoom]:
+    """Of the GPUs allowed, as many as are asked for, in the order of their numbers."""
+    allowed = [gpu for gpu in node.gpus if not requirement.gpu_indices or gpu.index in requirement.gpu_indices]
+    return sorted(sorted(allowed, key=lambda gpu: (-gpu.memory_free, gpu.index))[: requirement.gpus], key=_index)
 
 
 def _score(node: NodeRoom, choice: Choice) -> tuple[Any, ...]:

@@ -3,6 +3,8 @@ import { call } from './client'
 import { usePace } from './live'
 import { queryClient } from './queryClient'
 import type {
+  Capacity,
+  CapacityInput,
   Deployment,
   DeploymentEdit,
   DeploymentInput,
@@ -73,6 +75,17 @@ export function useEstimate(input: EstimateInput | null) {
   return useQuery({
     queryKey: ['estimate', input],
     queryFn: ({ signal }) => call<Estimate>('deployments/estimate', { method: 'POST', body: input, signal }),
+    enabled: input !== null,
+    placeholderData: (previous) => previous,
+    retry: false,
+  })
+}
+
+/** What else would fit there; engines that don't tell answer an error, and nothing is shown. */
+export function useCapacity(input: CapacityInput | null) {
+  return useQuery({
+    queryKey: ['capacity', input],
+    queryFn: ({ signal }) => call<Capacity>('deployments/capacity', { method: 'POST', body: input, signal }),
     enabled: input !== null,
     placeholderData: (previous) => previous,
     retry: false,

@@ -257,6 +257,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/deployments/capacity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["deployments_capacity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/deployments/estimate": {
         parameters: {
             query?: never;
@@ -762,29 +779,85 @@ export interface components {
         };
         /** @enum {unknown} */
         BlankEnum: "";
-        ChecklistStep: {
-            key: components["schemas"]["KeyEnum"];
-            done: boolean;
-            /** Format: date-time */
-            at: string | null;
+        Capacity: {
+            /** @description Tokens that the model was made for */
+            context_length: number;
+            contexts: number[];
+            concurrencies: number[];
+            places: components["schemas"]["CapacityPlace"][];
+            rejected: components["schemas"]["Rejected"][];
         };
-        /** @description What of a revision can be asked for. `topology` is made of `gpus_per_replica`. */
-        CreateDeploymentRequest: {
+        CapacityPlace: {
+            node: string | null;
+            device: string;
+            gpu_indices: number[];
+            /** @description Bytes that one instance can have */
+            available: number;
+            dtypes: components["schemas"]["DtypeCapacity"][];
+        };
+        /** @description Where each of `dtypes` × `contexts` × `concurrencies` fits. */
+        CapacityRequestRequest: {
             /** Format: uuid */
             version: string;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
-            dtype?: string;
-            max_model_len?: number;
-            max_num_seqs?: number;
-            /** Format: int64 */
-            kv_cache_bytes?: number;
             node_name?: string;
             gpu_indices?: number[];
             gpus_per_replica?: number;
             options?: {
                 [key: string]: unknown;
             };
+            /** @description A deployment that is to be replaced: its memory is free */
+            name?: string;
+            /** @description Left out: all of the engine */
+            dtypes?: string[];
+            /** @description Tokens of one request; left out: 2,048, 8,192, 32,768 and the model's own */
+            contexts?: number[];
+            /** @description Requests at once; left out: 1, 4, 16 and 64 */
+            concurrencies?: number[];
+            /**
+             * Format: int64
+             * @description Free memory of a device that no node has, instead of the nodes; what `device` says, else a CPU
+             */
+            memory_bytes?: number;
+        };
+        ChecklistStep: {
+            key: components["schemas"]["KeyEnum"];
+            done: boolean;
+            /** Format: date-time */
+            at: string | null;
+        };
+        /** @description `max_num_seqs` requests of `max_model_len` tokens, all of full length at once. */
+        Combination: {
+            /** @description Tokens; 0: no length fits */
+            max_model_len: number;
+            /** @description 0: not one request fits */
+            max_num_seqs: number;
+            fits: boolean;
+            /** @description Bytes needed; where nothing fits, by the least */
+            total: number;
+            /** @description Of it; the setting that makes room for all of them */
+            kv_cache_bytes: number;
+            /** @description Why not; empty where it fits */
+            reason: string;
+        };
+        /** @description What of a revision can be asked for. */
+        CreateDeploymentRequest: {
+            /** Format: uuid */
+            version: string;
+            engine?: string;
+            device?: components["schemas"]["DeviceEnum"];
+            node_name?: string;
+            gpu_indices?: number[];
+            gpus_per_replica?: number;
+            options?: {
+                [key: string]: unknown;
+            };
+            dtype?: string;
+            max_model_len?: number;
+            max_num_seqs?: number;
+            /** Format: int64 */
+            kv_cache_bytes?: number;
             name: string;
             description?: string;
             replicas: {
@@ -837,6 +910,22 @@ export interface components {
          * @enum {string}
          */
         DeviceEnum: "auto" | "cpu" | "cuda";
+        DtypeCapacity: {
+            dtype: string;
+            /** @description At least one short request */
+            fits: boolean;
+            /** @description Why not, or what limits it */
+            reason: string;
+            /** @description Bytes */
+            weights: number;
+            /** @description Tokens of one request alone; 0: none */
+            max_model_len: number;
+            /** @description For each context, the largest concurrency */
+            by_context: components["schemas"]["Combination"][];
+            /** @description For each concurrency, the longest context */
+            by_concurrency: components["schemas"]["Combination"][];
+            combinations: components["schemas"]["Combination"][];
+        };
         Engine: {
             name: string;
             label: string;
@@ -856,23 +945,23 @@ export interface components {
             node: string | null;
             rejected: components["schemas"]["Rejected"][];
         };
-        /** @description What of a revision can be asked for. `topology` is made of `gpus_per_replica`. */
+        /** @description What of a revision can be asked for. */
         EstimateRequestRequest: {
             /** Format: uuid */
             version: string;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
-            dtype?: string;
-            max_model_len?: number;
-            max_num_seqs?: number;
-            /** Format: int64 */
-            kv_cache_bytes?: number;
             node_name?: string;
             gpu_indices?: number[];
             gpus_per_replica?: number;
             options?: {
                 [key: string]: unknown;
             };
+            dtype?: string;
+            max_model_len?: number;
+            max_num_seqs?: number;
+            /** Format: int64 */
+            kv_cache_bytes?: number;
             name?: string;
             description?: string;
             replicas?: {
@@ -1296,23 +1385,23 @@ export interface components {
             language?: components["schemas"]["LanguageEnum"] | components["schemas"]["BlankEnum"];
             theme?: components["schemas"]["ThemeEnum"];
         };
-        /** @description What of a revision can be asked for. `topology` is made of `gpus_per_replica`. */
+        /** @description What of a revision can be asked for. */
         PatchedUpdateDeploymentRequest: {
             /** Format: uuid */
             version?: string;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
-            dtype?: string;
-            max_model_len?: number;
-            max_num_seqs?: number;
-            /** Format: int64 */
-            kv_cache_bytes?: number;
             node_name?: string;
             gpu_indices?: number[];
             gpus_per_replica?: number;
             options?: {
                 [key: string]: unknown;
             };
+            dtype?: string;
+            max_model_len?: number;
+            max_num_seqs?: number;
+            /** Format: int64 */
+            kv_cache_bytes?: number;
             description?: string;
             replicas?: {
                 [key: string]: number;
@@ -2058,6 +2147,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Deployment"];
+                };
+            };
+        };
+    };
+    deployments_capacity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CapacityRequestRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Capacity"];
                 };
             };
         };

@@ -69,6 +69,8 @@ export type EditedDeployment = Schema['UpdatedDeployment']
 export type Device = Schema['DeviceEnum']
 export type EstimateInput = Schema['EstimateRequestRequest']
 export type Estimate = Schema['Estimate']
+export type CapacityInput = Schema['CapacityRequestRequest']
+export type Capacity = Schema['Capacity']
 export interface JsonSchema {
   type?: string
   title?: string

@@ -82,6 +82,12 @@ export const deployments = {
     rejected: 'Nodes that were left out',
     source: 'Computed from the shape of the model and the free memory that the nodes reported last.',
   },
+  capacity: {
+    title: (node: string, free: string) => `What fits on ${node} (${free} free)`,
+    dtype: 'Data type',
+    longest: 'Longest request, tokens',
+    atOnce: (tokens: string) => `Requests of ${tokens} tokens at once`,
+  },
   detail: {
     tabOverview: 'Instances',
     tabEndpoint: 'Endpoint',

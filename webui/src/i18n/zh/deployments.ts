@@ -83,6 +83,12 @@ export const deployments: typeof en = {
     rejected: '被排除的节点',
     source: '由模型结构和节点最近上报的空闲内存算出。',
   },
+  capacity: {
+    title: (node, free) => `${node} 放得下什么（空闲 ${free}）`,
+    dtype: '数据类型',
+    longest: '最长请求（词元）',
+    atOnce: (tokens) => `${tokens} 词元的请求可同时`,
+  },
   detail: {
     tabOverview: '实例',
     tabEndpoint: '接口',

@@ -5,6 +5,7 @@ import type { Estimate, EstimateInput } from '@/api/types'
 import { useLocale, useSaid, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { formatCount } from '@/ui/units'
+import { FitTable } from './FitTable'
 import { MemoryBar } from './MemoryBar'
 
 /** Whether it fits, why, and what would help, before anything is started. */
@@ -17,6 +18,9 @@ export function EstimatePanel({ input }: { input: EstimateInput | null }) {
         {input === null && <p className="muted">{t.deployments.estimate.choose}</p>}
         <ErrorNotice error={estimate.error} onRetry={() => estimate.refetch()} />
         {input !== null && estimate.data && !estimate.error && <Verdict estimate={estimate.data} />}
+        {input !== null && estimate.data && !estimate.error && (
+          <FitTable input={input} node={estimate.data.node} />
+        )}
       </div>
     </Card>
   )

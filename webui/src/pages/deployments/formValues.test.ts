@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { changedFields, NEW_VALUES, restartingFields, toEstimate, toInput } from './formValues'
+import { changedFields, NEW_VALUES, restartingFields, toCapacity, toEstimate, toInput } from './formValues'
 
 const values = { ...NEW_VALUES, name: 'demo', version: 'v1', kv_cache_mib: 64 }
 
@@ -15,6 +15,14 @@ describe('deployment form', () => {
   it('asks for no estimate before a version is chosen, and without the name', () => {
     expect(toEstimate(NEW_VALUES)).toBeNull()
     expect(toEstimate(values)).not.toHaveProperty('name')
+  })
+
+  it('asks what fits at the length of the form, else at those of the model', () => {
+    const input = toEstimate({ ...values, dtype: 'int8', max_model_len: 4096, device: 'cuda' })
+    expect(input && toCapacity(input)).toMatchObject({ device: 'cuda', contexts: [4096], concurrencies: [1] })
+    expect(input && toCapacity(input)).not.toHaveProperty('dtype')
+    const open = toEstimate(values)
+    expect(open && toCapacity(open)).not.toHaveProperty('contexts')
   })
 
   it('knows which changes restart instances', () => {

@@ -1,4 +1,4 @@
-import type { Deployment, DeploymentInput, Device, EstimateInput } from '@/api/types'
+import type { CapacityInput, Deployment, DeploymentInput, Device, EstimateInput } from '@/api/types'
 
 /** What the form holds: like the API's body, with the KV cache in MiB and one role. */
 export interface FormValues {
@@ -80,6 +80,13 @@ export function toEstimate(values: FormValues): EstimateInput | null {
   if (!values.version) return null
   const { name: _name, description: _description, ...input } = toInput(values)
   return input
+}
+
+/** What to ask of a place: one request alone, and as many as can be at the length that the form has. */
+export function toCapacity(input: EstimateInput): CapacityInput {
+  const { version, engine, device, node_name, gpu_indices, gpus_per_replica, options, max_model_len } = input
+  const place = { version, engine, device, node_name, gpu_indices, gpus_per_replica, options }
+  return { ...place, concurrencies: [1], ...(max_model_len && { contexts: [max_model_len] }) }
 }
 
 /** API names of the fields that differ. */
