@@ -38,6 +38,10 @@ class LowerTier(Protocol):
         """Of the prefix that the block of `key` completes, where the tier has it: it stays the same on its way up."""
         ...
 
+    def registered(self, block: int, key: Key, prefix: Prefix) -> None:
+        """`block` is full, computed, and can be found by `key` from now on."""
+        ...
+
 
 class BlockPool:
     """Blocks 1 … num_blocks − 1 of `block_size` tokens each."""
@@ -117,10 +121,13 @@ class BlockPool:
         if prefix is None:
             prefix = self._next_prefix
             self._next_prefix += 1
-        self._enter(block, key, prefix)
+        self.enter(block, key, prefix)
+        if self._lower is not None:
+            self._lower.registered(block, key, prefix)
         return prefix
 
-    def _enter(self, block: int, key: Key, prefix: Prefix) -> None:
+    def enter(self, block: int, key: Key, prefix: Prefix) -> None:
+        """Make an owned block that holds what `key` says findable; nothing else is found by `key`."""
         self._prefixes[block] = prefix
         if self.caching:
             self._index[key] = block
@@ -129,7 +136,7 @@ class BlockPool:
     def adopt(self, key: Key, prefix: Prefix) -> int:
         """A free block that from now on is the cached one of `key`. The caller checks `available`."""
         (block,) = self.allocate(1)
-        self._enter(block, key, prefix)
+        self.enter(block, key, prefix)
         self._free([block])
         return block
 
@@ -154,6 +161,10 @@ class BlockPool:
     def prefix_after(self, blocks: Sequence[int], salt: str) -> Prefix:
         """Identity of the prefix that `blocks`, all registered, hold."""
         return self._prefixes[blocks[-1]] if blocks else salt
+
+    def identities(self, blocks: Iterable[int]) -> list[Prefix]:
+        """Of the prefixes that `blocks`, all registered, complete."""
+        return [self._prefixes[block] for block in blocks]
 
     def idle_of(self, blocks: Iterable[int]) -> int:
         """How many of `blocks` have no owner now, so that taking them uses up free blocks."""

@@ -4,7 +4,7 @@ prefix cache that the device has no room for are kept in what is left of it, the
 Copying n tokens out and in again costs 2 n × bytes per token / bandwidth; computing them again costs n × seconds per
 token of prefill. Both grow with n, the copy has a fixed cost besides, so from some length on copying is cheaper:
 `min_tokens`, measured at start (`engines.native.swap_costs`). A victim that is shorter, or for which the host has no
-room, is computed again.
+room, is computed again. What goes on to a disk and comes from it passes through here (`engines.native.disk_tier`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.native.blocks import BlockPool, Key, Prefix
+from engines.native.disk_tier import DiskTier
 from engines.native.request import Request
 from engines.native.step import Int32
 
@@ -19,23 +20,36 @@ from engines.native.step import Int32
 class HostTier:
     """Says which host block is whose; the runner copies. Owners are requests that wait.
 
-    num_blocks: 0 = there is no host memory, and every victim is computed again. caching: keep evicted blocks.
+    num_blocks: 0 = there is no host memory, and every victim is computed again. caching: keep evicted blocks. disk: the
+    tier below, of a host that caches.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, min_tokens: int, *, caching: bool = False) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, min_tokens: int, *, caching: bool = False, disk: DiskTier | None = None
+    ) -> None:
         self.caching = caching and num_blocks > 0
         # Block 0 is never handed out.
         self._pool = BlockPool(max(num_blocks, 1) + 1, block_size, caching=self.caching)
         self._min_tokens = min_tokens if num_blocks else 1 << 62
         self._owners: dict[int, Request] = {}
         self._leaving: list[tuple[Request, list[tuple[int, int]]]] = []  # to be copied by the next step
-        self._spilled: dict[int, int] = {}  # host block → evicted block, to be copied by the next step, too
+        self._spilled: dict[int, tuple[int, Key]] = {}  # host block → evicted block, to be copied by the next step, too
         self.swaps = 0
+        self.disk = disk if self.caching else None
+        if self.disk is not None:
+            self.disk.attach(self._pool, self._take)
 
     @property
     def used(self) -> int:
         """Host blocks with an owner, or behind the fence."""
         return self._pool.used
+
+    def _take(self, count: int) -> list[int]:
+        """Host blocks for new content, owned. The caller checks that there are so many."""
+        blocks = self._pool.allocate(count)
+        for block in blocks:
+            self._spilled.pop(block, None)  # what was planned to be kept there is not
+        return blocks
 
     def keep(self, victim: Request, tokens: int) -> bool:
         """Plan to copy its first `tokens` tokens, all of them computed, if that is worth it and there is room. Before
@@ -43,23 +57,33 @@ class HostTier:
         count = -(-tokens // self._pool.block_size)
         if tokens < self._min_tokens or not 0 < count <= self._pool.available:
             return False
-        victim.host_blocks, victim.host_tokens = self._pool.allocate(count), tokens
+        victim.host_blocks, victim.host_tokens = self._take(count), tokens
         self._owners[victim.id] = victim
         self._leaving.append((victim, list(zip(victim.blocks, victim.host_blocks, strict=False))))
         self.swaps += 1
         return True
 
-    def departures(self) -> tuple[list[tuple[int, int]], list[Request]]:
-        """What the step that is launched now has to copy: (block, host block), and whose they are."""
+    def departures(
+        self, above: BlockPool, step: int, *, idle: bool = False
+    ) -> tuple[list[tuple[int, int]], list[Request]]:
+        """What step `step`, launched now, has to copy from the pool `above`: (block, host block), and whose they are.
+        idle: there is no pass that would wait for it."""
         leaving, self._leaving = self._leaving, []
-        copies, self._spilled = self._spilled, {}
-        # A victim may have evicted what spilled.
-        copies |= {host: block for _, pairs in leaving for block, host in pairs}
+        copies = {host: block for _, pairs in leaving for block, host in pairs}
+        if self.disk is not None:
+            copies |= self.disk.copies(above, step, idle=idle)
+        spilled, self._spilled = self._spilled, {}
+        copies |= {host: block for host, (block, _) in spilled.items()}
+        if self.disk is not None:
+            self._pool.touch(list(spilled), step)  # no thread may write what a copy is on its way to
+            self.disk.spilled(step, [(host, key) for host, (_, key) in spilled.items()])
         return [(block, host) for host, block in copies.items()], [request for request, _ in leaving]
 
     def release(self, request: Request, fence: int) -> None:
         """It runs again, has ended, or is to be computed again. Its host blocks are free once step `fence` is settled,
         which may read or write them."""
+        if self.disk is not None:
+            self.disk.forget(request)
         if self._owners.pop(request.id, None) is None:
             return
         self._leaving = [entry for entry in self._leaving if entry[0] is not request]
@@ -72,19 +96,33 @@ class HostTier:
             self.release(request, step)
         for _, host in copies:
             self._pool.forget(host)
+        if self.disk is not None:
+            self.disk.failed(step)
 
     # Cached blocks
 
     def evicted(self, block: int, key: Key, prefix: Prefix) -> None:
         """As `LowerTier`: keep it, where something of the host is free."""
         host = self._pool.find(key)
+        spills = host is None and self._pool.available > 0
         if host is not None:
             self._pool.touch([host], 0)
-        elif self._pool.available:
-            self._spilled[self._pool.adopt(key, prefix)] = block
+        elif spills:
+            self._spilled[self._pool.adopt(key, prefix)] = block, key
+        if self.disk is not None:
+            self.disk.evicted(key, spills)
+
+    def registered(self, block: int, key: Key, prefix: Prefix) -> None:
+        """As `LowerTier`."""
+        if self.disk is not None and isinstance(prefix, int):
+            self.disk.registered(block, key, prefix)
 
     def identity(self, key: Key) -> Prefix | None:
-        return self._pool.identity(key)
+        return self._pool.identity(key) if self.disk is None else self.disk.identity(key)
+
+    def awaits(self, request: Request, above: BlockPool, cached: Sequence[int]) -> bool:
+        """Whether the disk is about to bring what follows `cached`, blocks of `above` that begin it."""
+        return self.disk is not None and self.disk.awaits(request, above, cached)
 
     def cached(self, prefix: Prefix, token_ids: Int32) -> list[int]:
         """Host blocks of the full blocks that begin `token_ids`, after the prefix of that identity, where they are
@@ -98,6 +136,8 @@ class HostTier:
 
     def settle(self, step: int) -> None:
         self._pool.settle(step)
+        if self.disk is not None:
+            self.disk.settle(step)
 
     def check(self) -> list[str]:
         """What is wrong, one sentence each."""
@@ -111,4 +151,5 @@ class HostTier:
         return self._pool.heal(self._tables())
 
     def _tables(self) -> list[list[int]]:
-        return [request.host_blocks for request in self._owners.values()]
+        below = [] if self.disk is None else self.disk.tables()
+        return [*(request.host_blocks for request in self._owners.values()), *below]

@@ -45,8 +45,13 @@ class Prefixes:
         return self._pool.key(self._pool.prefix_after(blocks, salt), token_ids[start : start + size])
 
     def awaits(self, request: Request, cached: list[int]) -> bool:
-        """Whether another is computing the block that it would compute next, so that it will hit if it waits."""
-        return not request.host_blocks and self.next_key(request.token_ids, cached, request.salt) in self._computing
+        """Whether another is computing the block that it would compute next, or it is being read from the disk, so that
+        it will hit if it waits."""
+        if request.host_blocks:
+            return False
+        if self.next_key(request.token_ids, cached, request.salt) in self._computing:
+            return True
+        return request.params.prompt_logprobs < 0 and self._host.awaits(request, self._pool, cached)
 
     def expect(self, request: Request, key: Key | None) -> None:
         """Note which full block it computes next, so that others wait for it instead of computing it too."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from engines.native.admission import OutputHistory, peak_tokens
 from engines.native.blocks import BlockPool
 from engines.native.deadlines import Deadlines, reason
+from engines.native.disk_tier import DiskTier
 from engines.native.draft import Draft, Drawn, Step
 from engines.native.grammar.constraints import Constraints, masks_of
 from engines.native.host_tier import HostTier
@@ -47,6 +48,7 @@ class SchedulerConfig:
     host_blocks: int = 0
     swap_min_tokens: int = 1
     host_cache: bool = False
+    disk: DiskTier | None = None
     policy: Policy | None = None
 
 
@@ -74,9 +76,8 @@ class Scheduler:
                 f"= {config.max_num_seqs + block_size}, or prefill could stand still beside a full batch of decodes"
             )
         self.config, self.constraints = config, constraints
-        self.host = HostTier(
-            config.host_blocks, block_size, config.swap_min_tokens, caching=config.prefix_cache and config.host_cache
-        )
+        caching = config.prefix_cache and config.host_cache
+        self.host = HostTier(config.host_blocks, block_size, config.swap_min_tokens, caching=caching, disk=config.disk)
         lower = self.host if self.host.caching else None
         self.pool = BlockPool(num_blocks, block_size, caching=config.prefix_cache, lower=lower)
         self.max_len = min(max_model_len, self.pool.usable * block_size)  # tokens of one request, prompt and output
@@ -100,6 +101,11 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self.requests)
+
+    @property
+    def launched(self) -> int:
+        """Number of the newest step."""
+        return self._launched
 
     @property
     def _in_flight(self) -> bool:
@@ -203,7 +209,7 @@ class Scheduler:
         step = draft.launch(self._launched + 1, self.table.num_computed, self.table.num_tokens)
         if step is not None:
             self._launched, plan = step.number, step.plan
-            step.swap_out, step.leaving = self.host.departures()
+            step.swap_out, step.leaving = self.host.departures(self.pool, step.number)
             self.table.num_computed[plan.rows] += plan.count
             self.table.num_tokens[plan.rows] += plan.sample
             plan.masks = self._masks(plan)

@@ -74,7 +74,7 @@ def test_f5_a_swap_that_was_planned_for_an_aborted_request_is_not_carried_out() 
     request = driver.scheduler.requests[number]
     assert tier.keep(request, 5)
     tier.release(request, 0)
-    assert tier.departures() == ([], [])
+    assert tier.departures(driver.scheduler.pool, 1) == ([], [])
     assert tier.used == 0
     assert tier.check() == []
 
