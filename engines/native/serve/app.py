@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from engines.api import Phase
-from engines.native.serve import fields, messages, tokens, validate
+from engines.native.serve import fields, messages, openapi, tokens, validate
 from engines.native.serve.beams import generator_for
 from engines.native.serve.capabilities import capabilities
 from engines.native.serve.chat import ChatEndpoint
@@ -61,6 +61,7 @@ class Api:
             [
                 web.get("/health", self._health),
                 web.get("/metrics", self._metrics),
+                web.get("/openapi.json", self._openapi),
                 web.get("/v1/models", self._models),
                 web.get("/v1/models/{name:.+}", self._model_named),
                 web.post("/v1/completions", self._completions),
@@ -93,7 +94,10 @@ class Api:
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}"
             code = "not_found" if error.status == 404 else None
-            return _error_response(ApiError(error.status, message, code=code), shape)
+            response = _error_response(ApiError(error.status, message, code=code), shape)
+            if isinstance(error, web.HTTPMethodNotAllowed):
+                response.headers["Allow"] = error.headers["Allow"]  # RFC 9110 §15.5.6
+            return response
         except ConnectionError:  # the client left while we wrote to it; its requests have been ended on the way here
             raise
         except Exception:
@@ -133,6 +137,11 @@ class Api:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._engine.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        resources = (route.resource for route in self.app.router.routes())
+        paths = {resource.canonical for resource in resources if resource is not None}
+        return _json(openapi.document(self._model, paths))
 
     async def _models(self, _: web.Request) -> web.Response:
         return _json({"object": "list", "data": [self._model_body()]})

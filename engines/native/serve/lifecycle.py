@@ -16,6 +16,7 @@ from engines.api import EngineState, LaunchSpec, Local, Phase, Role, RunDir
 from engines.native.loader.errors import BadModel
 from engines.native.pooling.files import open_any
 from engines.native.request import Finish
+from engines.native.serve import http_log
 from engines.native.serve.app import Api
 from engines.native.serve.core_process import CORE_MODULE, CoreProcess
 from engines.native.serve.engine import CoreLost, Engine, EngineLimits, LoadError, Status
@@ -145,6 +146,7 @@ class Instance:
         kind = PoolingEngine if model.pooling is not None else Engine
         engine = kind(self._make_core, limits, self._metrics, lambda status: self._on_status(engine, status))
         api = Api(engine, model, self.local.token, max_body_bytes=options.max_body_bytes)
+        http_log.quieten()
         runner = web.AppRunner(api.app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listener, backlog=1024).start()
