@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from engines.api import RunDir
 from engines.native.config import from_launch
+from engines.native.diagnosis import Diagnosis
 from engines.native.draft import Drawn, Step
 from engines.native.grammar.constraints import Constraints, constraints_of
 from engines.native.ipc import (
@@ -31,10 +33,12 @@ from engines.native.ipc import (
     Ending,
     LoadFailed,
     Loading,
+    MemoryAsked,
     PromptLogprobs,
     Ready,
     Shutdown,
     ToCore,
+    Trace,
     Update,
 )
 from engines.native.loader.errors import BadModel
@@ -44,6 +48,7 @@ from engines.native.policies import policy_of
 from engines.native.request import Request
 from engines.native.scheduler import Scheduler, SchedulerConfig
 from engines.native.step import Runner, StepOutput
+from engines.native.step_clock import COMMIT, OUTSIDE, SEND, WAIT
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +59,18 @@ MAX_FAILED_STEPS = 3
 
 
 class Core:
-    def __init__(self, runner: Runner, scheduler: Scheduler, link: CoreLink, parent: int) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        scheduler: Scheduler,
+        link: CoreLink,
+        parent: int,
+        memory: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        """memory: `engines.native.memory_table` of the runner, where there is one."""
         self.scheduler, self.link, self.parent = scheduler, link, parent
         self.pipeline = Pipeline(runner, scheduler)
+        self._diagnosis = Diagnosis(self.pipeline, link.send, memory)
         self._stopping = False
         self._failed_steps = 0
         self._checked = True  # pools, since the last work
@@ -70,6 +84,7 @@ class Core:
             if self.scheduler.has_work or self.pipeline.in_flight:
                 self._checked = False
                 self._turn()
+                self.pipeline.clock.enter(OUTSIDE)
             elif self.scheduler.endings:
                 self._report(None, None)
             elif not busy:
@@ -100,6 +115,8 @@ class Core:
                     self.scheduler.end(request_id, message.finish)
             case Shutdown():
                 self._stopping = True
+            case Trace() | MemoryAsked():
+                self._diagnosis.take(message)
 
     def _turn(self) -> None:
         launched = self.pipeline.in_flight
@@ -111,6 +128,7 @@ class Core:
                 time.sleep(0.001)  # what waits can't be computed yet
             return
         step = flight.step
+        self.pipeline.clock.enter(WAIT)
         try:
             output = flight.pending.wait()
         except Exception as error:
@@ -122,6 +140,7 @@ class Core:
                 raise
             return
         self._failed_steps = 0
+        self.pipeline.clock.enter(COMMIT)
         scored = self._prompt_logprobs(step, output)
         self._report(self.scheduler.commit(step, output), output, scored)
 
@@ -154,6 +173,8 @@ class Core:
             scheduler.waiting.tenants,
         )
         if drawn is not None and output is not None:
+            self.pipeline.clock.enter(SEND)
+            update.phases = self.pipeline.clock.take()
             update.ids, update.tokens = drawn.ids.tobytes(), drawn.tokens.tobytes()
             logprobs = output.logprobs[drawn.positions]
             if not np.isnan(logprobs).all():
@@ -165,6 +186,7 @@ class Core:
         scheduler.started, scheduler.endings = [], []
 
     def _idle(self) -> None:
+        self.pipeline.clock.idle()
         if not is_child_of(self.parent):
             log.warning("the API process is gone")
             self._stopping = True
@@ -176,12 +198,13 @@ class Core:
 @dataclass(frozen=True, slots=True)
 class Served:
     """What a core serves. facts: plain values, as state.json and the console show them. constraints: None where
-    grammars can't be followed."""
+    grammars can't be followed. memory: where the runner's memory is; None where it can't be told."""
 
     runner: Runner
     config: SchedulerConfig
     facts: dict[str, Any]
     constraints: Constraints | None = None
+    memory: Callable[[], dict[str, Any]] | None = None
 
 
 Build = Callable[[Path, Callable[[float, str], None]], Served]
@@ -212,7 +235,7 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
             return 2
         config = served.config
         link.send(Ready(runner.num_blocks, runner.block_size, scheduler.max_len, config.max_num_seqs, served.facts))
-        Core(runner, scheduler, link, arguments.parent).run()
+        Core(runner, scheduler, link, arguments.parent, served.memory).run()
         return 0
     finally:
         link.close()
@@ -229,6 +252,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     """The model of the spec in `run_dir`. torch is imported only here."""
+    from engines.native.memory_table import table
     from engines.native.runner import build_runner
 
     spec, local = RunDir(run_dir).read_spec()
@@ -260,7 +284,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
     }
-    return Served(runner, scheduling, facts, constraints_of(config))
+    return Served(runner, scheduling, facts, constraints_of(config), partial(table, runner))
 
 
 if __name__ == "__main__":

@@ -44,6 +44,19 @@ class Shutdown(msgspec.Struct, tag=True, array_like=True):
     """Leave the loop and exit 0."""
 
 
+class Trace(msgspec.Struct, tag=True, array_like=True):
+    """Record the next `steps` steps into `file`, for at most `timeout` s. kind: timeline or allocations."""
+
+    kind: str
+    steps: int
+    timeout: float
+    file: str
+
+
+class MemoryAsked(msgspec.Struct, tag=True, array_like=True):
+    """Say where the memory is."""
+
+
 class Loading(msgspec.Struct, tag=True, array_like=True):
     progress: float  # 0…1
     text: str
@@ -98,10 +111,27 @@ class Update(msgspec.Struct, tag=True, array_like=True):
     swaps: int = 0  # of them by swapping
     host_blocks_used: int = 0
     tenants_waiting: int = 0
+    phases: tuple[float, ...] = ()  # s in each of step_clock.PHASES; of a message without a step, none
 
 
-ToCore = Add | End | Shutdown | Pool
-FromCore = Loading | Ready | LoadFailed | Update | PoolUpdate
+class Traced(msgspec.Struct, tag=True, array_like=True):
+    """A trace has ended: its file lies there, or `code` and `message` say why not."""
+
+    steps: int
+    code: str = ""
+    message: str = ""
+
+
+class MemoryFound(msgspec.Struct, tag=True, array_like=True):
+    """found: as engines.native.memory_table gives it, or `code` and `message` say why there is nothing."""
+
+    found: dict[str, Any]
+    code: str = ""
+    message: str = ""
+
+
+ToCore = Add | End | Trace | MemoryAsked | Shutdown | Pool
+FromCore = Loading | Ready | LoadFailed | Update | Traced | MemoryFound | PoolUpdate
 
 _encoder = msgspec.msgpack.Encoder()
 _to_core = msgspec.msgpack.Decoder(ToCore)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from engines.native.draft import Step
 from engines.native.scheduler import Scheduler
 from engines.native.step import Pending, Runner, StepOutput
+from engines.native.step_clock import LAUNCH, SCHEDULE, StepClock
 
 
 @dataclass(slots=True)
@@ -36,13 +37,16 @@ class Pipeline:
     def __init__(self, runner: Runner, scheduler: Scheduler) -> None:
         self._runner, self._scheduler = runner, scheduler
         self._flights: deque[Flight] = deque()
+        self.clock = StepClock()
 
     def turn(self, now: float) -> Flight | None:
         """Launch the next step if there is one. Returns the oldest step on its way if it must be waited for and
         committed before another can be launched, else None. `now`: time.monotonic(), s."""
+        self.clock.enter(SCHEDULE)
         failed = bool(self._flights) and isinstance(self._flights[-1].pending, _Failed)
         step = None if failed else self._scheduler.plan(now)  # what follows a failed step would build on nothing
         if step is not None:
+            self.clock.enter(LAUNCH)
             self._flights.append(Flight(step, self._launch(step)))
         if self._flights and (step is None or len(self._flights) >= self._runner.depth):
             return self._flights.popleft()

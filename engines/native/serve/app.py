@@ -21,6 +21,7 @@ from engines.native.serve.beams import generator_for
 from engines.native.serve.capabilities import capabilities
 from engines.native.serve.chat import ChatEndpoint
 from engines.native.serve.completions import CompletionEndpoint
+from engines.native.serve.debug import DebugApi
 from engines.native.serve.embeddings import EmbeddingApi, Pooling, wrong_task
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError, invalid
@@ -75,7 +76,8 @@ class Api:
             ]
         )
         pooling = Pooling(engine, model)
-        for api in (EmbeddingApi(pooling, self._body), ScoreApi(pooling, self._body)):
+        debug = DebugApi(engine, model, self._body)
+        for api in (EmbeddingApi(pooling, self._body), ScoreApi(pooling, self._body), debug):
             self.app.add_routes(api.routes())
 
     @web.middleware

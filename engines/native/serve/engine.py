@@ -12,12 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from engines.api import Phase
-from engines.native.ipc import Add, End, Ending, FromCore, LoadFailed, Loading, Ready, Shutdown, Update
+from engines.native.ipc import (
+    Add,
+    End,
+    Ending,
+    FromCore,
+    LoadFailed,
+    Loading,
+    MemoryFound,
+    Ready,
+    Shutdown,
+    ToCore,
+    Traced,
+    Update,
+)
 from engines.native.request import Finish, SamplingParams, Timeouts
 from engines.native.serve.admission import QueueDoor
 from engines.native.serve.core_process import CoreProcess
 from engines.native.serve.errors import ApiError
 from engines.native.serve.metrics import Metrics
+from engines.native.serve.questions import Questions
 from engines.native.serve.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -72,6 +86,7 @@ class Engine:
         self.status = Status()
         self.ready: Ready | None = None
         self.core: CoreProcess | None = None
+        self.questions = Questions(self._send)
         self._streams: dict[int, Stream] = {}
         self._door = QueueDoor(limits.max_queued)
         self._ids = itertools.count(1)
@@ -141,6 +156,11 @@ class Engine:
         for stream in list(self._streams.values()):
             stream.end(Ending(stream.id, finish, message))
 
+    def _send(self, message: ToCore) -> None:
+        """To a core that died it is dropped; its end is told to who waits."""
+        if self.core is not None:
+            self.core.send(message)
+
     # The core's life
 
     def set_status(self, phase: Phase, reason: str = "", progress: float = 0.0) -> None:
@@ -160,6 +180,7 @@ class Engine:
             log.error("%s; %d requests end with an error", reason, len(self._streams))
             self.ready = None
             self.metrics.core_gone()
+            self.questions.lost(f"{reason}; ask again when it serves")
             self.set_status(Phase.FAILED, reason)
             self.fail_all(Finish.ERROR, f"{reason}; the request was lost")
             if len(deaths) > MAX_RESTARTS:
@@ -207,6 +228,8 @@ class Engine:
         match message:
             case Update():
                 self._deliver(message)
+            case Traced() | MemoryFound():
+                self.questions.answer(message)
             case Loading():
                 self.set_status(Phase.LOADING, message.text, message.progress)
             case Ready():
@@ -239,3 +262,5 @@ class Engine:
         for ending in update.endings:
             if (stream := streams.get(ending.id)) is not None:
                 stream.end(ending)
+        if update.phases:
+            self.metrics.steps.step(update.phases, time.monotonic() - now)

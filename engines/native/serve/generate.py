@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 from engines.native.ipc import Ending, PromptLogprobs, TopTokens
 from engines.native.request import NO_TIMEOUTS, Finish, SamplingParams, TimeoutLayer, Timeouts
@@ -205,12 +206,14 @@ class Generator:
         arrived = asyncio.Event()
         try:
             self._submit(arrived)
-            open_answers = list(self._answers)
+            open_answers, times = list(self._answers), self._engine.metrics.steps
             while open_answers:
                 await arrived.wait()
                 arrived.clear()
                 for answer in list(open_answers):
+                    begun = perf_counter()
                     delta = answer.advance()
+                    times.detokenizing += perf_counter() - begun
                     if answer.finish is not None:
                         open_answers.remove(answer)
                         self._engine.close(answer.stream, answer.finish)

@@ -15,6 +15,7 @@ from prometheus_client import (
 
 from engines.native.ipc import Ready, Update
 from engines.native.request import Finish, TimeoutLayer
+from engines.native.serve.step_times import StepTimes
 from engines.native.serve.stream import Stream
 
 REFUSALS = ("overloaded", "tenant_queue_full")
@@ -61,6 +62,8 @@ class Metrics:
         self.e2e = histogram("request_e2e_seconds", "Arrival to ending", _SECONDS)
         self.prompt_length = histogram("request_prompt_tokens", "Prompt tokens of a request", _TOKENS)
         self.output_length = histogram("request_output_tokens", "Tokens drawn for a request", _TOKENS)
+        self.steps = StepTimes(prefix + "step_phase_seconds")
+        self.registry.register(self.steps)
         for reason in Finish:
             self.finished.labels(reason)
         for kind in ("recompute", "swap"):
