@@ -204,10 +204,10 @@ class Api:
         try:
             async with aclosing(generator.deltas()) as deltas:
                 async for delta in deltas:
-                    for event in events.of(delta):
-                        await stream.send(event)
-            for event in events.last():
-                await stream.send(event)
+                    if said := events.of(delta):
+                        await stream.send(*said)
+            if ended := events.last():
+                await stream.send(*ended)
             return await stream.done(events.tail)
         except ApiError as error:
             if stream.response is None:

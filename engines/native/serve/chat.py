@@ -92,7 +92,10 @@ class ChatEndpoint:
 
     def _reader(self, index: int) -> AnswerReader:
         assert self._chat is not None
-        return self._readers.setdefault(index, self._chat.reader())
+        reader = self._readers.get(index)
+        if reader is None:
+            reader = self._readers[index] = self._chat.reader()
+        return reader
 
     def first(self, index: int, generator: Generator) -> list[dict[str, Any]]:
         """The chunk that opens answer `index`."""
@@ -100,6 +103,15 @@ class ChatEndpoint:
         if self._token_ids and index == 0:
             chunk["prompt_token_ids"] = self._prompt
         return [chunk]
+
+    def is_content(self, delta: Delta) -> bool:
+        """Whether it is content and nothing else, without a look at the text: no call may come."""
+        return delta.only_text and self._chat is not None and self._chat.tools is None
+
+    def text_chunk(self, index: int, text: str) -> dict[str, Any] | None:
+        if self._token_ids or (self._chat is not None and self._chat.tools is not None):
+            return None
+        return self._chunk(index, {"content": text})
 
     def chunks(self, delta: Delta) -> list[dict[str, Any]]:
         """One chunk for each piece: reasoning, content and calls are never in one. The first carries the tokens, the

@@ -134,6 +134,11 @@ class CompletionEndpoint:
             self._empty(delta)
         return [self._frame([self._choice(delta, delta.text, self._scored(delta.index, [], delta.logprobs))])]
 
+    def text_chunk(self, index: int, text: str) -> dict[str, Any] | None:
+        if self._nothing_new or self._token_ids:
+            return None
+        return self._frame([self._choice(Delta(index, text), text, None)])
+
     def last(self, usage: Usage) -> dict[str, Any]:
         return {**self._frame([]), "usage": self._usage(usage)}
 

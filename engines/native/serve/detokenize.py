@@ -8,10 +8,10 @@ comes out as U+FFFD exactly where decoding the whole would put it. Decoders that
 
 from __future__ import annotations
 
-import codecs
 import copy
 import json
 from collections.abc import Iterable
+from encodings import utf_8
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -72,11 +72,18 @@ class Detokenizer:
 class _ByteStream:
     def __init__(self, pieces: list[bytes], strip_first: bool) -> None:
         self._pieces = pieces
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = utf_8.IncrementalDecoder("replace")
         self._strip = strip_first
 
     def push(self, token: int) -> str:
-        text = self._decoder.decode(self._pieces[token] if token < len(self._pieces) else b"")
+        piece = self._pieces[token] if token < len(self._pieces) else b""
+        if not self._decoder.buffer:  # nearly always: nothing of a character waits, and the token is whole ones
+            try:
+                text = piece.decode()
+            except UnicodeDecodeError:
+                text = self._decoder.decode(piece)
+        else:
+            text = self._decoder.decode(piece)
         if self._strip and text:
             self._strip = False
             return text.removeprefix(" ")

@@ -83,6 +83,10 @@ class Delta:
     stopped_by: str | int | None = None
     is_news: bool = True  # False: a client would see nothing new
 
+    @property
+    def only_text(self) -> bool:
+        return bool(self.text) and self.finish is None and not self.reasoning and not self.logprobs
+
 
 @dataclass(slots=True)
 class Usage:
@@ -113,6 +117,7 @@ class Answer:
         self._splitter: ReasoningSplitter | None = None
         if generation.reasoning is not None:
             self._splitter = ReasoningSplitter(generation.reasoning, generation.thinking)
+        self._core_ends_it = not (generation.stops or endings.complete or self._loops)
 
     def advance(self) -> Delta | None:
         """Take in what came. None if nothing did. Raises ApiError where the request failed."""
@@ -120,6 +125,11 @@ class Answer:
         if not self.stream.tokens and ending is None:  # most of many answers, in most steps
             return None
         tokens, logprobs, top = self.stream.take()
+        if self._core_ends_it and self._splitter is None and ending is None and not logprobs:
+            # Nothing looks at single tokens.
+            self.tokens += len(tokens)
+            text = "".join(map(self._text.push, tokens))
+            return Delta(self.index, text, token_ids=tokens, is_news=bool(text) or self._ids_are_news)
         pieces: list[str] = []
         delta = Delta(self.index, "")
         for place, token in enumerate(tokens):
@@ -148,6 +158,8 @@ class Answer:
                 raise failure(ending)
             self.finish = ending.finish
             pieces.append(self._rest(delta))
+        if self._splitter is not None and self._splitter.over:
+            self._splitter = None
         delta.text, delta.finish = "".join(pieces), self.finish
         ids_are_news = self._ids_are_news and bool(tokens)
         delta.is_news = bool(delta.text or delta.reasoning or delta.logprobs) or self.finish is not None or ids_are_news

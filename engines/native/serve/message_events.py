@@ -30,6 +30,8 @@ class MessageEvents:
         self._stopped_by: str | int | None = None
 
     def of(self, delta: Delta) -> list[dict[str, Any]]:
+        if self._open == "text" and self._endpoint.chat.is_content(delta):  # nearly all
+            return self._said(Piece("text", delta.text))
         events: list[dict[str, Any]] = []
         if not self._begun:
             self._begun = True

@@ -3,7 +3,10 @@ a stream. Names and shapes are OpenAI's, and vLLM's where OpenAI has none (vllm/
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, ClassVar, Protocol
+
+import orjson
 
 from engines.native.ipc import PromptLogprobs, TopTokens
 from engines.native.request import SamplingParams
@@ -18,6 +21,9 @@ MAX_N = 128
 LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON can't say; as vLLM."""
 
+_MARK = secrets.token_hex(16)
+"""Text that is in no chunk."""
+
 PromptEntry = tuple[int, float | None, TopTokens | None]
 """A token of the prompt, its log-probability (None: not scored, as the first), the most likely ones in its place."""
 
@@ -30,6 +36,11 @@ class OpenAiEndpoint(Protocol):
         ...
 
     def chunks(self, delta: Delta) -> list[dict[str, Any]]: ...
+
+    def text_chunk(self, index: int, text: str) -> dict[str, Any] | None:
+        """The chunk of a piece of answer `index` that is `text` and nothing else (`Delta.only_text`); None where such
+        pieces are not all alike."""
+        ...
 
     def last(self, usage: Usage) -> dict[str, Any]:
         """The chunk with no choices that carries the usage."""
@@ -149,14 +160,18 @@ class ChunkEvents:
     def __init__(self, body: validate.Body, endpoint: OpenAiEndpoint, generator: Generator) -> None:
         self._endpoint, self._generator = endpoint, generator
         self._opened: set[int] = set()
+        self._forms: dict[int, tuple[bytes, bytes]] = {}  # of a chunk with only text: its JSON before and after it
         options = _stream_options(body)
         self._include_usage = validate.boolean(options, "include_usage")
         self._continuous = self._include_usage and validate.boolean(options, "continuous_usage_stats")
 
-    def of(self, delta: Delta) -> list[dict[str, Any]]:
-        chunks = []
+    def of(self, delta: Delta) -> list[dict[str, Any] | bytes]:
+        form = self._forms.get(delta.index)
+        if form is not None and delta.only_text:  # nearly all: nothing but the text differs between them
+            return [form[0] + orjson.dumps(delta.text) + form[1]]
+        chunks: list[dict[str, Any]] = []
         if delta.index not in self._opened:
-            self._opened.add(delta.index)
+            self._open(delta.index)
             chunks = self._endpoint.first(delta.index, self._generator)
         if delta.is_news:
             chunks += self._endpoint.chunks(delta)
@@ -164,7 +179,16 @@ class ChunkEvents:
             usage = usage_body(self._generator.usage) if self._continuous else None
             for chunk in chunks:
                 chunk["usage"] = usage
-        return chunks
+        return [*chunks]
+
+    def _open(self, index: int) -> None:
+        self._opened.add(index)
+        chunk = None if self._continuous else self._endpoint.text_chunk(index, _MARK)
+        if chunk is not None:
+            if self._include_usage:
+                chunk["usage"] = None
+            before, _, after = orjson.dumps(chunk).partition(orjson.dumps(_MARK))
+            self._forms[index] = (before, after)
 
     def last(self) -> list[dict[str, Any]]:
         return [self._endpoint.last(self._generator.usage)] if self._include_usage else []

@@ -39,6 +39,8 @@ class ResponseEvents:
         self._finish = "stop"
 
     def of(self, delta: Delta) -> list[dict[str, Any]]:
+        if self._is_open and self._endpoint.chat.is_content(delta):  # nearly all
+            return self._said(Piece("text", delta.text), [])
         events: list[dict[str, Any]] = []
         if not self._sequence:
             self._endpoint.chat.first(0, self._generator)

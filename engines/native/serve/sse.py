@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -33,7 +34,9 @@ class Events(Protocol):
     @property
     def tail(self) -> bytes: ...
 
-    def of(self, delta: Delta) -> list[dict[str, Any]]: ...
+    def of(self, delta: Delta) -> Sequence[dict[str, Any] | bytes]:
+        """bytes: JSON already."""
+        ...
 
     def last(self) -> list[dict[str, Any]]: ...
 
@@ -50,9 +53,15 @@ class EventStream:
         self._request, self._watch, self._named = request, watch, named
         self.response: web.StreamResponse | None = None
 
-    async def send(self, payload: dict[str, Any]) -> None:
+    async def send(self, *payloads: dict[str, Any] | bytes) -> None:
+        """Several events go in one write."""
+        await self._write(b"".join(map(self._event, payloads)))
+
+    def _event(self, payload: dict[str, Any] | bytes) -> bytes:
+        if isinstance(payload, bytes):
+            return b"data: " + payload + b"\n\n"
         data = b"data: " + orjson.dumps(payload) + b"\n\n"
-        await self._write(b"event: " + payload["type"].encode() + b"\n" + data if self._named else data)
+        return b"event: " + payload["type"].encode() + b"\n" + data if self._named else data
 
     async def done(self, tail: bytes = b"data: [DONE]\n\n") -> web.StreamResponse:
         if tail:

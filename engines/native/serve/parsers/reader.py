@@ -39,7 +39,7 @@ class AnswerReader:
                     continue
                 self.called = True
             pieces.append(piece)
-        return joined(pieces)
+        return joined(pieces) if len(pieces) > 1 else pieces
 
     def finish_reason(self, finish: str) -> str:
         return "tool_calls" if self.called and finish == "stop" else finish

@@ -35,8 +35,13 @@ class ReasoningSplitter:
         self._ended = False  # the end tag was; white space before the answer may still come
         self._held = ""
 
+    @property
+    def over(self) -> bool:
+        """Whatever comes now is answer, as it is."""
+        return self._begun and not self.thinking and not self._ended
+
     def push(self, text: str) -> tuple[str, str]:
-        if self._begun and not self.thinking and not self._ended:
+        if self.over:
             return "", text
         self._held += text
         if not self._begun and not self._begin():
