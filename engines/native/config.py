@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,6 +64,26 @@ OPTIONS: dict[str, Option] = {
         "Keep blocks that the prefix cache has no room for in the swap space, and copy them back on a hit",
         False,
     ),
+    "embedding_dtype": Option(
+        "Embedding table",
+        "int8 keeps the embedding table in 8 bits with a scale per row; a head that is tied to it reads the same bytes",
+        "auto",
+        choices=("auto", "int8"),
+    ),
+    "kv_disk_path": Option(
+        "KV disk folder",
+        "Absolute path of a folder on the engine's node for KV blocks of the prefix cache, which a restarted engine "
+        "finds again; several engines may share it; empty = none",
+        "",
+    ),
+    "kv_disk_bytes": Option(
+        "KV disk size",
+        "Bytes that files in that folder may take, the least recently used deleted first; 0 = a tenth of the disk, at "
+        "most 64 GiB",
+        0,
+        0,
+        2**50,
+    ),
     "policy": Option(
         "Policy",
         "Order of one team's waiting requests: fcfs (by arrival), length_window (short prompts of one window first), "
@@ -112,10 +132,12 @@ SERVE_OPTIONS: dict[str, Option] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """paths: file name → absolute path. Zeros mean: the engine decides (see `engines.native.memory`)."""
+    """paths: file name → absolute path; digests: file name → its sha256, where known. Zeros mean: the engine decides
+    (see `engines.native.memory`)."""
 
     format: str
     paths: Mapping[str, str]
+    digests: Mapping[str, str] = field(default_factory=dict)
     device: str = "auto"
     dtype: str = "auto"
     max_model_len: int = 0  # tokens
@@ -126,6 +148,9 @@ class EngineConfig:
     prefix_cache: bool = True
     swap_space_bytes: int = -1
     host_prefix_cache: bool = False
+    kv_disk_path: str = ""
+    kv_disk_bytes: int = 0
+    embedding_dtype: str = "auto"
     policy: str = "fcfs"
     policy_window_ms: int = 50
     threads: int = 0
@@ -145,6 +170,10 @@ class EngineConfig:
                 )
         for name, option in OPTIONS.items():
             check_option(name, option, getattr(self, name))
+        if self.kv_disk_path and not os.path.isabs(self.kv_disk_path):
+            raise ConfigError(f"kv_disk_path is {self.kv_disk_path!r}; give an absolute path")
+        if self.kv_disk_path and not self.prefix_cache:
+            raise ConfigError("kv_disk_path is given, but prefix_cache is false, which it is a part of; set it to true")
 
     @property
     def cores(self) -> int:
@@ -164,6 +193,7 @@ def from_launch(spec: LaunchSpec, local: Local) -> EngineConfig:
     return EngineConfig(
         format=spec.format,
         paths=dict(local.paths),
+        digests={file.name: file.sha256 for file in spec.files if file.sha256},
         device=spec.device,
         dtype=spec.dtype,
         max_model_len=spec.max_model_len,

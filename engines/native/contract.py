@@ -43,6 +43,9 @@ class NativeEngine:
     def inspect_command(self) -> list[str]:
         return [sys.executable, "-m", "engines.native.inspect"]
 
+    def compare_command(self) -> list[str]:
+        return [sys.executable, "-m", "engines.native.compare_job"]
+
     def fit(self, shape: ModelShape, spec: LaunchSpec, weights_bytes: int, available: int) -> Fit:
         """`weights_bytes`, the files' size, is not used: weights take their size in the engine's dtype.
 
@@ -75,8 +78,11 @@ class NativeEngine:
 
 
 def _swap_beside(spec: LaunchSpec) -> int:
-    """Bytes of swap space that lie in the same memory as the instance."""
-    return 0 if spec.device == "cuda" else max(0, int(spec.options.get("swap_space_bytes", 0)))
+    """Bytes of swap space that lie in the same memory as the instance; at most what a disk tier needs by itself."""
+    swap = max(0, int(spec.options.get("swap_space_bytes", 0)))
+    if spec.options.get("kv_disk_path") and not swap:
+        swap = memory.DISK_STAGING[1]
+    return 0 if spec.device == "cuda" else swap
 
 
 def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, available: int) -> Fit:
@@ -116,7 +122,8 @@ def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> li
     found = []
     smaller = "bfloat16" if demand.device == "cuda" or shape.architecture in MIXTURES else "int8"
     if demand.dtype != smaller and _fits(shape, replace(demand, dtype=smaller), available):
-        saved = memory.weight_bytes(shape, demand.dtype) - memory.weight_bytes(shape, smaller)
+        table = demand.embedding_dtype
+        saved = memory.weight_bytes(shape, demand.dtype, table) - memory.weight_bytes(shape, smaller, table)
         found.append(f"Set dtype to {smaller}: the weights take {size_text(saved)} less.")
     bare = memory.plan(shape, replace(demand, kv_cache_bytes=1), available)  # holds no block
     per_token = memory.kv_bytes_per_token(shape, demand.dtype)

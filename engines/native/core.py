@@ -54,6 +54,10 @@ log = logging.getLogger(__name__)
 
 IDLE_MS = 1000
 """How often an idle core looks after its parent and its pools."""
+FLUSH_MS = 20
+"""And while KV blocks wait to go to the disk."""
+WRITE_OUT_S = 2.0
+"""What they have at the end; the process that stops us waits five seconds."""
 MAX_FAILED_STEPS = 3
 """Failed passes in a row after which the device or the model is taken to be broken, and the process ends."""
 
@@ -79,7 +83,8 @@ class Core:
         """Until Shutdown. Raises what a broken device raises, after MAX_FAILED_STEPS tries."""
         while not self._stopping:
             busy = self.scheduler.has_work or self.pipeline.in_flight > 0
-            for message in self.link.receive(0 if busy else IDLE_MS):
+            idle_ms = FLUSH_MS if self.scheduler.host.restless else IDLE_MS
+            for message in self.link.receive(0 if busy else idle_ms):
                 self._take(message)
             if self.scheduler.has_work or self.pipeline.in_flight:
                 self._checked = False
@@ -89,6 +94,8 @@ class Core:
                 self._report(None, None)
             elif not busy:
                 self._idle()
+        if not self.pipeline.in_flight:
+            self._write_out()
 
     def _take(self, message: ToCore) -> None:
         match message:
@@ -171,6 +178,7 @@ class Core:
             scheduler.host.swaps,
             scheduler.host.used,
             scheduler.waiting.tenants,
+            disk=scheduler.host.disk.counts() if scheduler.host.disk is not None else None,
         )
         if drawn is not None and output is not None:
             self.pipeline.clock.enter(SEND)
@@ -185,11 +193,22 @@ class Core:
         self.link.send(update)
         scheduler.started, scheduler.endings = [], []
 
+    def _write_out(self) -> None:
+        """What waits to go to the disk goes there, for at most WRITE_OUT_S. Then the process may end."""
+        until = time.monotonic() + WRITE_OUT_S
+        while self.scheduler.host.restless and time.monotonic() < until:
+            self.pipeline.flush()
+            time.sleep(0.002)
+        self.scheduler.host.close()
+
     def _idle(self) -> None:
         self.pipeline.clock.idle()
         if not is_child_of(self.parent):
             log.warning("the API process is gone")
             self._stopping = True
+        self.pipeline.flush()
+        if self.scheduler.host.disk is not None:
+            self._report(None, None)  # what its threads have done since
         if not self._checked:
             self._checked = True
             self.scheduler.heal()
@@ -252,6 +271,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     """The model of the spec in `run_dir`. torch is imported only here."""
+    from engines.native.disk_setup import disk_of
     from engines.native.memory_table import table
     from engines.native.runner import build_runner
 
@@ -259,6 +279,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     config = from_launch(spec, local)
     policy = policy_of(config)  # before the weights: a name that nothing has is told at once
     runner = build_runner(config, lambda share: progress(share, "loading the weights"))
+    disk = disk_of(config, runner)
     sizes = runner.sizes
     scheduling = SchedulerConfig(
         max_num_seqs=sizes.max_num_seqs,
@@ -266,7 +287,8 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         prefix_cache=config.prefix_cache,
         host_blocks=runner.host_blocks,
         swap_min_tokens=runner.swap_min_tokens,
-        host_cache=config.host_prefix_cache,
+        host_cache=config.host_prefix_cache or disk is not None,
+        disk=disk,
         policy=policy,
     )
     facts = {
@@ -280,6 +302,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "kv_cache_bytes": sizes.plan.kv_cache,
         "swap_blocks": sizes.host_blocks,
         "swap_min_tokens": scheduling.swap_min_tokens,
+        **({} if disk is None else disk.facts()),
         "policy": config.policy,
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,

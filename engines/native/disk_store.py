@@ -70,7 +70,8 @@ class BlockStore:
     def __init__(self, folder: Path, identity: bytes, block_bytes: int, limit: int) -> None:
         self.counts = StoreCounts()
         self.file_bytes = _HEADER.size + block_bytes
-        self._root, self._identity, self._limit = folder / ROOT, identity, limit
+        self.limit = limit
+        self._root, self._identity = folder / ROOT, identity
         self.folder = self._root / identity.hex()[:32]
         self._partial = self.folder / "partial"
         self._partial.mkdir(0o700, parents=True, exist_ok=True)
@@ -176,6 +177,32 @@ class BlockStore:
         self.counts.written_bytes += len(payload)
         return True
 
+    # For measuring (`engines.native.disk_costs`)
+
+    def probe(self, digest: int, place: int, payload: memoryview) -> None:
+        """Write a block that is on the disk itself afterwards. Raises OSError."""
+        part, path = self._partial / next(self._names), self._root / self._name(digest, place)
+        try:
+            self._make_room()
+            self._put(part, self._header(digest, payload), payload)
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        self._enter(self._name(digest, place), time.time(), self.file_bytes)
+
+    def cool(self, digest: int) -> None:
+        """Let the system forget what it holds of the block in memory, so that the next read is the disk's."""
+        with open(self._root / self._name(digest, self._places[digest]), "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def remove(self, digest: int) -> None:
+        """Raises OSError."""
+        if (place := self._places.get(digest)) is not None:
+            self._delete(self._name(digest, place))
+
     def _put(self, part: Path, header: bytes, payload: memoryview) -> None:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb", buffering=0) as file:
@@ -207,7 +234,7 @@ class BlockStore:
     def _make_room(self) -> None:
         """Raises OSError; ENOSPC where the file system has none."""
         self._partial.mkdir(0o700, parents=True, exist_ok=True)
-        while self.counts.bytes_used + self.file_bytes > self._limit:
+        while self.counts.bytes_used + self.file_bytes > self.limit:
             name = self._pop_oldest()
             if name is None:
                 break

@@ -117,6 +117,15 @@ class DiskTier:
         before = b"s" + prefix.encode() if isinstance(prefix, str) else b"p" + prefix.to_bytes(32, "big")
         return int.from_bytes(hashlib.sha256(self._root + before + tokens).digest(), "big")
 
+    def facts(self) -> dict[str, int]:
+        """For state.json and the console."""
+        return {
+            "kv_disk_bytes": self._store.limit,
+            "kv_disk_blocks": self._store.limit // self._store.file_bytes,
+            "kv_disk_blocks_found": len(self._store),
+            "kv_disk_min_tokens": self.min_tokens,
+        }
+
     def counts(self) -> DiskCounts:
         counts, of_store = self._counts, self._store.counts
         counts.read_bytes, counts.written_bytes = of_store.read_bytes, of_store.written_bytes

@@ -139,6 +139,16 @@ class HostTier:
         if self.disk is not None:
             self.disk.settle(step)
 
+    @property
+    def restless(self) -> bool:
+        """Blocks wait to be copied for the disk."""
+        return self.disk is not None and self.disk.restless
+
+    def close(self) -> None:
+        """Wait for what is on its way to the disk, and take no more."""
+        if self.disk is not None:
+            self.disk.close()
+
     def check(self) -> list[str]:
         """What is wrong, one sentence each."""
         problems = [f"host memory: {problem}" for problem in self._pool.check(self._tables())]

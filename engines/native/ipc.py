@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import zmq
 
+from engines.native.disk_tier import DiskCounts
 from engines.native.pooling.messages import Pool, PoolUpdate
 from engines.native.request import Finish, SamplingParams, Timeouts
 
@@ -111,6 +112,7 @@ class Update(msgspec.Struct, tag=True, array_like=True):
     swaps: int = 0  # of them by swapping
     host_blocks_used: int = 0
     tenants_waiting: int = 0
+    disk: DiskCounts | None = None  # since the core started
     phases: tuple[float, ...] = ()  # s in each of step_clock.PHASES; of a message without a step, none
 
 

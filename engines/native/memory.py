@@ -1,6 +1,7 @@
 """Where an instance's memory goes: pure arithmetic, the same for the estimate in the console and for the runner.
 
-weights      parameters × bytes of the dtype, all experts of a mixture (int8 keeps the embedding table in float16)
+weights      parameters × bytes of the dtype, all experts of a mixture (int8 keeps the embedding table in float16,
+             unless `embedding_dtype` is int8 as well)
 kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks; of latent attention what
              it holds of a token. A sliding window saves nothing: a request keeps all its blocks
 activations  the widest moment of one step, and the logits of every request
@@ -30,6 +31,7 @@ GPU_SHARE = 0.92
 """Of a GPU's free memory, which is 0.9 of the whole of one that is empty; the rest is for fragmentation, captured
 graphs and other processes."""
 _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
+DISK_STAGING = (32 * MIB, 256 * MIB)
 GATHERED_KEYS = 16_384
 """On a CPU: keys of several rows, padded to the longest, that a decode step gathers at once."""
 _INT8_SCRATCH = 120 * MIB
@@ -111,6 +113,7 @@ class Demand:
     max_batched_tokens: int
     block_size: int
     kv_cache_bytes: int  # 0 = decide
+    embedding_dtype: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ def demand_of(
     max_batched_tokens: int,
     block_size: int,
     kv_cache_bytes: int,
+    embedding_dtype: str = "auto",
 ) -> Demand:
     """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
     effective = effective_dtype(dtype, device, shape.architecture)
@@ -161,7 +165,7 @@ def demand_of(
             f"max_batched_tokens is {batched}, but max_num_seqs is {seqs}: a step must hold a token of each request "
             f"and a block of prompt, {seqs + block_size} or more"
         )
-    return Demand(device, effective, length, seqs, batched, block_size, kv_cache_bytes)
+    return Demand(device, effective, length, seqs, batched, block_size, kv_cache_bytes, embedding_dtype)
 
 
 def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
@@ -172,6 +176,7 @@ def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
         device="cuda" if spec.device == "cuda" else "cpu",
         max_batched_tokens=int(spec.options.get("max_batched_tokens", 0)),
         block_size=int(spec.options.get("block_size", 16)),
+        embedding_dtype=str(spec.options.get("embedding_dtype", "auto")),
         **{**asked, **changes},
     )
 
@@ -195,12 +200,22 @@ def kv_bytes_for(shape: Dimensions, dtype: str, block_size: int, tokens: int, re
     return blocks * block_size * kv_bytes_per_token(shape, dtype)
 
 
-def weight_bytes(shape: Dimensions, dtype: str) -> int:
-    if dtype != "int8":
-        return shape.parameters * KV_BYTES[dtype]
+def weight_bytes(shape: Dimensions, dtype: str, embedding_dtype: str = "auto") -> int:
+    """A table in 8 bits has 4 bytes of scale per row, and serves a tied head too, but for dtype int8's own."""
     table = shape.vocab * shape.hidden
+    small = table + 4 * shape.vocab
+    if dtype != "int8":
+        rest = shape.parameters - table
+        return rest * KV_BYTES[dtype] + (small if embedding_dtype == "int8" else table * KV_BYTES[dtype])
     linear = shape.parameters - table * (1 if shape.tied_embeddings else 2)
-    return table * 2 + table + linear
+    return (small if embedding_dtype == "int8" else table * 2) + table + linear
+
+
+def disk_staging(block_bytes: int, block_size: int, max_model_len: int) -> int:
+    """Bytes of host memory that KV blocks pass through on their way to and from a disk, where no swap space is given:
+    one request of full length, within bounds, and the null block."""
+    request = -(-max_model_len // block_size) * block_bytes
+    return min(max(request, DISK_STAGING[0]), DISK_STAGING[1]) + block_bytes
 
 
 def activation_bytes(shape: Dimensions, demand: Demand) -> int:
@@ -217,7 +232,7 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
 
 def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
     """`available`: bytes free on the device; only a GPU's KV cache is sized by it."""
-    weights = weight_bytes(shape, demand.dtype)
+    weights = weight_bytes(shape, demand.dtype, demand.embedding_dtype)
     activations = activation_bytes(shape, demand)
     overhead = _OVERHEAD[demand.device] + demand.max_num_seqs * demand.max_model_len * 8
     if demand.dtype == "int8":

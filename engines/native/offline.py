@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engines.native.config import EngineConfig
+from engines.native.disk_setup import disk_of
 from engines.native.draft import Step
 from engines.native.grammar.constraints import constraints_of
 from engines.native.pipeline import Pipeline
@@ -42,7 +43,7 @@ class Offline:
     def __init__(self, config: EngineConfig, runner: ModelRunner | None = None) -> None:
         """`runner`: one that is built already, for `config`."""
         self.runner = runner or build_runner(config)
-        sizes = self.runner.sizes
+        sizes, disk = self.runner.sizes, disk_of(config, self.runner)
         self.scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=sizes.max_num_seqs,
@@ -50,7 +51,8 @@ class Offline:
                 prefix_cache=config.prefix_cache,
                 host_blocks=self.runner.host_blocks,
                 swap_min_tokens=self.runner.swap_min_tokens,
-                host_cache=config.host_prefix_cache,
+                host_cache=config.host_prefix_cache or disk is not None,
+                disk=disk,
                 policy=policy_of(config),
             ),
             num_blocks=self.runner.num_blocks,
@@ -84,7 +86,15 @@ class Offline:
             elif flight is not None:
                 self._take(flight.step, flight.pending.wait(), results, begun)
             self._collect(results)
+        pipeline.flush()
         return list(results.values())
+
+    def close(self) -> None:
+        """Wait for what is on its way to the disk. Nothing can be generated afterwards."""
+        pipeline = Pipeline(self.runner, self.scheduler)
+        while self.scheduler.host.restless:
+            pipeline.flush()
+        self.scheduler.host.close()
 
     def _take(self, step: Step, output: StepOutput, results: dict[int, Generated], begun: float) -> None:
         ids = self.scheduler.table.ids[step.plan.rows].tolist()

@@ -6,6 +6,7 @@ depth 2 step n + 1 is planned and launched while step n runs, so that a GPU neve
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from engines.native.draft import Step
 from engines.native.scheduler import Scheduler
 from engines.native.step import Pending, Runner, StepOutput
 from engines.native.step_clock import LAUNCH, SCHEDULE, StepClock
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -55,6 +58,20 @@ class Pipeline:
     @property
     def in_flight(self) -> int:
         return len(self._flights)
+
+    def flush(self) -> None:
+        """Carry out copies to the host that no step has taken along. While nothing is on its way."""
+        scheduler = self._scheduler
+        step = scheduler.launched
+        copies, _ = scheduler.host.departures(scheduler.pool, step, idle=True)
+        if copies:
+            try:
+                self._runner.swap_out(copies)
+                self._runner.synchronize()
+            except RuntimeError as error:  # of the device or its memory; a step that needs them says so
+                log.warning("KV blocks were not copied to the host: %s", error)
+                scheduler.host.failed(copies, [], step)
+        scheduler.host.settle(step)
 
     def _launch(self, step: Step) -> Pending:
         try:

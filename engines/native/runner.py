@@ -26,7 +26,7 @@ from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
 from engines.native.state import Rows, StepInputs, kv_pool
 from engines.native.step import Pending, StepOutput, StepPlan
-from engines.native.swap_costs import NEVER, measure
+from engines.native.swap_costs import NEVER, SwapCosts, measure
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class ModelRunner:
         self._host = _host_memory(model, sizes.host_blocks)
         self.host_blocks = sizes.host_blocks if self._host is not None else 0
         self.swap_min_tokens = NEVER  # until it is measured
+        self.swap_costs: SwapCosts | None = None
         self.max_model_len, self.vocab_size = sizes.max_model_len, config.vocab
         self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
         self.sampler = model.ops.sampler(sizes.max_num_seqs, config.vocab, device)
@@ -142,6 +143,11 @@ class ModelRunner:
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         assert self._host is not None
         self._host.swap_in(pairs)
+
+    def host_view(self, host: int) -> memoryview:
+        """As `HostBlocks.view`."""
+        assert self._host is not None
+        return self._host.view(host)
 
     def _batch(
         self, plan: StepPlan, inputs: StepInputs, logits_index: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -242,7 +248,10 @@ def runner_for(
     sizes = sizes_of(files.config, config, device)
     if config.strict and device.type != "cpu":
         raise ConfigError(STRICT_IS_FOR_CPUS)
-    weights = load_weights(files, sizes.dtype, device, sizes.max_model_len, progress, strict=config.strict)
+    weights = load_weights(
+        files, sizes.dtype, device, sizes.max_model_len, progress,
+        strict=config.strict, embedding_dtype=config.embedding_dtype,
+    )  # fmt: skip
     shape = files.config
     pool = kv_pool(
         shape.layers,
@@ -271,7 +280,8 @@ def runner_for(
         strict.verify(runner)
     if runner.host_blocks:
         try:
-            runner.swap_min_tokens = measure(runner, sizes.max_batched_tokens).crossover
+            runner.swap_costs = measure(runner, sizes.max_batched_tokens)
+            runner.swap_min_tokens = runner.swap_costs.crossover
         except RuntimeError as error:  # of the device or its memory: swapping is a help, and no need
             log.warning("swapping could not be tried out, so preempted requests are computed again: %s", error)
     progress(1.0)

@@ -47,6 +47,7 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         max_batched_tokens=config.max_batched_tokens,
         block_size=config.block_size,
         kv_cache_bytes=config.kv_cache_bytes,
+        embedding_dtype=config.embedding_dtype,
     )
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     plan = memory.plan(memory.dimensions(shape), demand, free)
@@ -63,8 +64,16 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         demand.block_size,
         plan.num_blocks,
         plan,
-        max(0, swap_space(config, device) // (plan.kv_cache // plan.num_blocks) - 1),  # one is the null block's
+        _host_blocks(config, device, plan, demand.max_model_len),
     )
+
+
+def _host_blocks(config: EngineConfig, device: torch.device, plan: memory.MemoryPlan, max_model_len: int) -> int:
+    block_bytes = plan.kv_cache // plan.num_blocks
+    space = swap_space(config, device)
+    if config.kv_disk_path and not space:
+        space = memory.disk_staging(block_bytes, config.block_size, max_model_len)
+    return max(0, space // block_bytes - 1)  # one is the null block's
 
 
 def swap_space(config: EngineConfig, device: torch.device) -> int:

@@ -124,3 +124,7 @@ class Runner(Protocol):
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         """And back (host block, block), after the swaps asked before, before the next pass."""
         ...
+
+    def synchronize(self) -> None:
+        """Wait until all that was asked is done."""
+        ...

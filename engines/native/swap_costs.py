@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -42,13 +41,7 @@ class SwapCosts:
         return max(1, math.ceil(self.fixed_s / gain)) if gain > 0 else NEVER
 
 
-class Measurable(Runner, Protocol):
-    def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked."""
-        ...
-
-
-def measure(runner: Measurable, max_batched_tokens: int) -> SwapCosts:
+def measure(runner: Runner, max_batched_tokens: int) -> SwapCosts:
     """On a runner that nobody uses yet: row 0 and the blocks from 1 on are written over."""
     blocks = min(SWAPPED_BLOCKS, runner.host_blocks, runner.num_blocks - 1)
     many = _best(runner, lambda: _there_and_back(runner, blocks))
@@ -63,7 +56,7 @@ def _there_and_back(runner: Runner, blocks: int) -> None:
     runner.swap_in([(block, block) for block in range(1, blocks + 1)])
 
 
-def _prefill_s(runner: Measurable, max_batched_tokens: int) -> float:
+def _prefill_s(runner: Runner, max_batched_tokens: int) -> float:
     """Seconds per token."""
     room = min(max_batched_tokens, runner.max_model_len - 1, (runner.num_blocks - 1) * runner.block_size)
     count = max(1, min(PREFILL_TOKENS[min(runner.depth, 2)], room))
@@ -77,7 +70,7 @@ def _prefill_s(runner: Measurable, max_batched_tokens: int) -> float:
     return _best(runner, prefill) / count
 
 
-def _best(runner: Measurable, work: Callable[[], None]) -> float:
+def _best(runner: Runner, work: Callable[[], None]) -> float:
     """Seconds of the fastest of REPEATS, after one that warms up."""
     work()
     times = []

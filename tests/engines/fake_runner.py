@@ -85,6 +85,12 @@ class FakeRunner:
             self.cache[block] = self.host[host]
         self.swapped_in += len(pairs)
 
+    def synchronize(self) -> None:
+        """A launched pass is over."""
+
+    def host_view(self, host: int) -> memoryview:
+        return memoryview(self.host[host].view(np.uint8))
+
     def launch(self, plan: StepPlan) -> Finished:
         self.steps += 1
         self.computed_tokens += plan.tokens

@@ -55,6 +55,9 @@ class RepeatingRunner:
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         """Nor here."""
 
+    def synchronize(self) -> None:
+        """A launched pass is over."""
+
     def launch(self, plan: StepPlan) -> Finished:
         time.sleep(self._step_s)
         drawn = np.full(len(plan.rows), -1, np.int32)

@@ -15,9 +15,11 @@ from prometheus_client import (
 
 from engines.native.ipc import Ready, Update
 from engines.native.request import Finish, TimeoutLayer
+from engines.native.serve.disk_metrics import DiskMetrics
 from engines.native.serve.step_times import StepTimes
 from engines.native.serve.stream import Stream
 
+PREFIX = "tursiops_engine_"
 REFUSALS = ("overloaded", "tenant_queue_full")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
@@ -30,7 +32,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        prefix = "tursiops_engine_"
+        prefix = PREFIX
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(prefix + name, text, registry=self.registry)
@@ -73,9 +75,12 @@ class Metrics:
         for refusal in REFUSALS:
             self.refused.labels(refusal)
         self._preemptions_seen = self._swaps_seen = 0
+        self._disk: DiskMetrics | None = None
 
     def core_ready(self, ready: Ready) -> None:
         self.blocks_total.set(ready.num_blocks - 1)
+        if self._disk is not None:
+            self._disk.restarted()
         self._preemptions_seen = self._swaps_seen = 0
 
     def update(self, update: Update) -> None:
@@ -91,6 +96,10 @@ class Metrics:
             self.preemptions_by_kind.labels("swap").inc(swapped)
             self.preemptions_by_kind.labels("recompute").inc(preempted - swapped)
             self._preemptions_seen, self._swaps_seen = update.preemptions, update.swaps
+
+        if update.disk is not None:
+            self._disk = self._disk or DiskMetrics(self.registry, PREFIX)
+            self._disk.update(update.disk)
 
     def core_gone(self) -> None:
         for gauge in (self.running, self.waiting, self.blocks_used, self.host_blocks_used, self.tenants_waiting):
