@@ -32,6 +32,19 @@ def test_weights_follow_the_dtype():
     assert _fit(LLAMA8B, 100 * GIB, device="cuda").weights == 2 * LLAMA8B.parameters
 
 
+def test_an_8_bit_table_is_counted():
+    table = 49152 * 576
+    small = table + 4 * 49152
+    options = {"embedding_dtype": "int8"}
+    int8 = _fit(SMOLLM2, 8 * GIB, device="cpu", dtype="int8", options=options).weights
+    assert int8 == SMOLLM2.parameters - table + table + small  # the head keeps its own 8 bits
+    shared = _fit(SMOLLM2, 8 * GIB, device="cpu", dtype="float32", options=options).weights
+    assert shared == 4 * (SMOLLM2.parameters - table) + small  # table and tied head are one
+    table = 128_256 * 4096
+    untied = _fit(LLAMA8B, 80 * GIB, device="cuda", options=options).weights
+    assert untied == 2 * (LLAMA8B.parameters - table) + table + 4 * 128_256
+
+
 def test_kv_cache_takes_what_is_asked_in_whole_blocks():
     fit = _fit(SMOLLM2, 8 * GIB, device="cpu", kv_cache_bytes=100_000_000)
     block = 16 * memory.kv_bytes_per_token(SMOLLM2, "int8")
@@ -105,9 +118,9 @@ import sys
 from engines.native.config import EngineConfig
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
-path, dtype = sys.argv[1:]
+path, dtype, table = sys.argv[1:]
 engine = Offline(EngineConfig(format="gguf", paths={"m.gguf": path}, device="cpu", dtype=dtype, max_model_len=512,
-                              max_num_seqs=2, kv_cache_bytes=60_000_000))
+                              max_num_seqs=2, kv_cache_bytes=60_000_000, embedding_dtype=table))
 engine.generate([list(range(100, 600))] * 2, SamplingParams(temperature=1, max_tokens=4))
 for k, v in engine.runner.model.kv:  # a cache in use has every page touched
     k.fill_(1), v.fill_(1)
@@ -118,8 +131,8 @@ print(used, engine.runner.sizes.plan.total)
 
 @pytest.mark.slow
 @pytest.mark.weights
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_estimate_is_within_15_percent_of_real_use(dtype):
-    command = [sys.executable, "-W", "ignore", "-c", _MEASURE, str(smollm2()), dtype]
+@pytest.mark.parametrize(("dtype", "table"), [("float32", "auto"), ("float32", "int8"), ("int8", "auto")])
+def test_estimate_is_within_15_percent_of_real_use(dtype, table):
+    command = [sys.executable, "-W", "ignore", "-c", _MEASURE, str(smollm2()), dtype, table]
     used, estimated = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     assert estimated == pytest.approx(used, rel=0.15)

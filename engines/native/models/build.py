@@ -17,6 +17,9 @@ from engines.native.layers.embedding import (
     CenteredEmbedding,
     ColumnEmbedding,
     Embedding,
+    Int8Embedding,
+    Int8Head,
+    Int8Table,
     ScaledEmbedding,
     TableEmbedding,
 )
@@ -61,27 +64,46 @@ def check_device(config: DecoderConfig, device: torch.device) -> None:
 
 
 def load_weights(
-    files: ModelFiles, dtype: str, device: torch.device, positions: int, progress: Progress, strict: bool = False
+    files: ModelFiles,
+    dtype: str,
+    device: torch.device,
+    positions: int,
+    progress: Progress,
+    *,
+    strict: bool = False,
+    embedding_dtype: str = "auto",
 ) -> DecoderWeights:
     """positions: length of the rotary table, tokens. strict: no product whose sums change with the rows beside it.
-    Raises ConfigError for a shape that the device cannot serve."""
+    embedding_dtype: "auto" or "int8". Raises ConfigError for what cannot be served so."""
     check_device(files.config, device)
+    if strict and embedding_dtype == "int8" and files.config.tied and dtype != "int8":
+        raise ConfigError(
+            "options.embedding_dtype is 'int8' and options.strict is true, but the head of this model is its embedding "
+            "table, and products with it in 8 bits depend on the rows beside; set one of the two to its default"
+        )
     with Weights(files) as weights, torch.inference_mode():
-        return _Loader(files, weights, dtype, device, positions, strict).load(progress)
+        return _Loader(files, weights, dtype, device, positions, strict, embedding_dtype).load(progress)
 
 
 class _Loader:
     """Reads layer by layer, so that no more than one is in memory in both its forms."""
 
     def __init__(
-        self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device, positions: int, strict: bool
+        self,
+        files: ModelFiles,
+        weights: Weights,
+        dtype: str,
+        device: torch.device,
+        positions: int,
+        strict: bool,
+        embedding_dtype: str,
     ) -> None:
         self._files, self._weights, self._device = files, weights, device
         self._row_head = device.type == "cpu" and not strict  # one row times [in, out] is fast, and sums differently
         self._config = files.config
         self._dtype = activation_dtype(dtype)
         self._method = method_for(dtype, device.type)
-        self._int8 = dtype == "int8"
+        self._int8, self._int8_table = dtype == "int8", embedding_dtype == "int8"
         self._centered = self._config.norm == "layer"
         # 1 + weight has more digits than bfloat16: Gemma computes its norms in float32.
         wide = self._config.norm_offset or self._config.form == "sandwich"
@@ -114,15 +136,24 @@ class _Loader:
         """Embedding and head; one tensor where they are tied and the head keeps it whole."""
         tied = self._config.tied
         if smoother is not None:
-            embed: Embedding = TableEmbedding(table.half(), self._dtype)  # before the head's factors go into the table
+            embed = self._table(table, torch.float16)  # before the head's factors go into the table
             weight = table if tied else self._head()
             smoother.head(norm, weight)
             return self._adjusted(embed), self._capped(self._method(weight, None))
+        if tied and self._int8_table:
+            shared = Int8Table.of(table)
+            return self._adjusted(Int8Embedding(shared, self._dtype)), self._capped(Int8Head(shared, self._dtype))
         if tied and self._row_head:
             transposed = TransposedLinear(table, None)
             return self._adjusted(ColumnEmbedding(transposed.weight)), self._capped(transposed)
         head = self._method(table if tied else self._head(), None)
-        return self._adjusted(TableEmbedding(table, self._dtype)), self._capped(head)
+        return self._adjusted(self._table(table, self._dtype)), self._capped(head)
+
+    def _table(self, table: torch.Tensor, kept: torch.dtype) -> Embedding:
+        """An embedding beside a head of its own. kept: dtype of the table where none is asked for."""
+        if self._int8_table:
+            return Int8Embedding(Int8Table.of(table), self._dtype)
+        return TableEmbedding(table.to(kept), self._dtype)
 
     def _head(self) -> torch.Tensor:
         weight = self._tensor("head.weight")

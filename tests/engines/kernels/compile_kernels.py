@@ -22,7 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engines.native.kernels import attention, fused, prep, sampling
+from engines.native.kernels import attention, fused, int8_head, prep, sampling
 from engines.native.kernels.attention_plan import Device, Workspace, plan
 from tests.engines.kernels import reference
 
@@ -30,6 +30,7 @@ POINTERS = {
     torch.float32: "*fp32",
     torch.float16: "*fp16",
     torch.bfloat16: "*bf16",
+    torch.int8: "*i8",
     torch.int32: "*i32",
     torch.int64: "*i64",
     torch.bool: "*i1",
@@ -114,6 +115,8 @@ def launch_rest(dtype: torch.dtype) -> None:
     fused.silu_mul(x)
     for norms in ((False, False), (True, True)):
         fused.rope_and_cache(*reference.rope_case(2, 9, 3, 64, 16, norms, dtype), 1e-5)
+    for tokens in (2, 64):
+        int8_head.int8_head(x[:1].repeat(tokens, 1), torch.zeros(256, 576, dtype=torch.int8), torch.zeros(256))
     ints = torch.zeros(2, dtype=torch.int32)
     prep.prepare(
         torch.zeros(4, 64, dtype=torch.int32), torch.zeros(4, 4, dtype=torch.int32), ints, ints,
@@ -136,7 +139,7 @@ def main(capabilities: list[int]) -> None:
             print(json.dumps(known | found), flush=True)
 
         with ExitStack() as stack:
-            for module in (attention, fused, prep, sampling):
+            for module in (attention, fused, int8_head, prep, sampling):
                 stack.enter_context(compiling(module, capability, report))
             launch_rest(torch.bfloat16)
             for known["head_dim"] in (64, 128):
