@@ -15,6 +15,7 @@ import errno
 import heapq
 import itertools
 import logging
+import math
 import os
 import re
 import struct
@@ -38,7 +39,8 @@ RESCAN_S = 60.0
 STALE_S = 600.0
 """Age at which a partial file is nobody's."""
 PLACE_S = 0.001
-"""What a block is older than the one before it in its sequence, so that tails are deleted before heads."""
+"""What a block is older, at least, than the one before it in its sequence: without that it can't be found, so that tails
+are deleted before heads."""
 
 _MAGIC = b"TSKV0001"
 _HEADER = struct.Struct("<8s32s32sQ4xI")  # magic, identity, digest, bytes that follow, CRC-32 of all but itself
@@ -148,8 +150,8 @@ class BlockStore:
         fields = _HEADER.pack(_MAGIC, self._identity, digest.to_bytes(32, "big"), len(payload), 0)[:_CRC]
         return fields + zlib.crc32(payload, zlib.crc32(fields)).to_bytes(4, "little")
 
-    def write(self, digest: int, place: int, payload: memoryview) -> bool:
-        """False: nothing is written now, because the disk is full or broken; it is tried again after RETRY_S."""
+    def write(self, digest: int, place: int, payload: memoryview, before: int | None = None) -> bool:
+        """`before`: digest of the block before it in its sequence. False: nothing is written now, because the disk is full or broken; it is tried again after RETRY_S."""
         if digest in self._places:
             return True
         if time.monotonic() < self._rests_until:
@@ -172,7 +174,10 @@ class BlockStore:
         if self.counts.resting:
             log.info("KV blocks are written to %s again", self._root)
             self.counts.resting = False
-        self._enter(name, time.time() - PLACE_S * place, self.file_bytes)
+        used = min(time.time(), self._used(before) - PLACE_S)
+        with contextlib.suppress(OSError):  # of use to the next process only
+            os.utime(self._root / name, (used, used))
+        self._enter(name, used, self.file_bytes)
         self.counts.written += 1
         self.counts.written_bytes += len(payload)
         return True
@@ -202,6 +207,13 @@ class BlockStore:
         """Raises OSError."""
         if (place := self._places.get(digest)) is not None:
             self._delete(self._name(digest, place))
+
+    def _used(self, digest: int | None) -> float:
+        """When the block was used last, unix s; inf where it is not there."""
+        place = None if digest is None else self._places.get(digest)
+        if digest is None or place is None:
+            return math.inf
+        return self._files.get(self._name(digest, place), (math.inf, 0))[0]
 
     def _put(self, part: Path, header: bytes, payload: memoryview) -> None:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

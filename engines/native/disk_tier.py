@@ -74,6 +74,7 @@ class Write:
     digest: int
     place: int
     host: int
+    before: int | None  # digest of the block before it
 
 
 class DiskTier:
@@ -169,8 +170,12 @@ class DiskTier:
                 continue
             (host,) = self._take(1)
             copies[host] = block
-            self._staged.append((step, Write(digest, self._pending[digest], host)))
+            self._stage(step, key, digest, host)
         return copies
+
+    def _stage(self, step: int, key: Key, digest: int, host: int) -> None:
+        before = key[0] if isinstance(key[0], int) else None
+        self._staged.append((step, Write(digest, self._pending[digest], host, before)))
 
     def evicted(self, key: Key, spills: bool) -> None:
         """The device is about to lose the block of `key`; spills: it will be copied to the host for that."""
@@ -188,7 +193,7 @@ class DiskTier:
                 continue
             if len(self._staged) + len(self._writing) < self._most_writing:
                 self._pool.acquire([host])
-                self._staged.append((step, Write(digest, self._pending[digest], host)))
+                self._stage(step, key, digest, host)
             else:
                 self._drop(digest)
         for digest in self._leaving.values():  # the host had no room after all
@@ -220,7 +225,7 @@ class DiskTier:
     def _write(self, writes: Sequence[Write]) -> None:
         for write in writes:
             try:
-                self._store.write(write.digest, write.place, self._view(write.host))
+                self._store.write(write.digest, write.place, self._view(write.host), write.before)
             except Exception:
                 log.exception("a KV block was not written to the disk")
             finally:
