@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -35,6 +36,7 @@ __all__ = [
     "Channel",
     "ChildError",
     "Combination",
+    "ComparesVersions",
     "DtypeCapacity",
     "Engine",
     "EngineState",
@@ -51,6 +53,7 @@ __all__ = [
     "get_engine",
     "read_spec",
     "size_text",
+    "vocabulary_command",
 ]
 
 API_VERSION = 1
@@ -265,6 +268,16 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class ComparesVersions(Protocol):
+    """An engine that can look into two versions of a model layer by layer."""
+
+    def compare_command(self) -> list[str]:
+        """argv of a child that speaks engines.protocol: spec {"reference", "other": {"format", "paths", "dtype"},
+        "device", "text"} → report of `engines.native.compare.Comparison`'s fields, or an error."""
+        ...
+
+
+@runtime_checkable
 class TellsCapacity(Protocol):
     """What an engine may answer besides: the combinations that fit. Pure arithmetic, as `Engine.fit`."""
 
@@ -311,3 +324,8 @@ def size_text(count: int) -> str:
 
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+
+
+def vocabulary_command() -> list[str]:
+    """argv of the child that adds domain tokens to a model: spec and report in docs/domain-tokens.md."""
+    return [sys.executable, "-m", "engines.native.vocabulary"]

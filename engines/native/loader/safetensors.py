@@ -23,7 +23,7 @@ def read_safetensors(path: Path, unread: str = "") -> dict[str, TensorInfo]:
     Raises BadModel: bad_magic, truncated, unknown_type, wrong_shape; the message names the tensor.
     """
     size = path.stat().st_size
-    header, start = _header(path, size)
+    header, start = read_header(path, size)
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__" or (unread and name.endswith(unread)):
@@ -32,7 +32,8 @@ def read_safetensors(path: Path, unread: str = "") -> dict[str, TensorInfo]:
     return tensors
 
 
-def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
+def read_header(path: Path, size: int) -> tuple[dict[str, Any], int]:
+    """The header as it stands in the file of `size` bytes, and where the data begins. Raises BadModel."""
     with path.open("rb") as file:
         prefix = file.read(8)
         if len(prefix) < 8:
