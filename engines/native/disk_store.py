@@ -39,7 +39,7 @@ RESCAN_S = 60.0
 STALE_S = 600.0
 """Age at which a partial file is nobody's."""
 PLACE_S = 0.001
-"""What a block is older, at least, than the one before it in its sequence: without that it can't be found, so that tails
+"""What a block is older, at least, than the one before it in its sequence, without which it is not found: so tails
 are deleted before heads."""
 
 _MAGIC = b"TSKV0001"
@@ -151,7 +151,8 @@ class BlockStore:
         return fields + zlib.crc32(payload, zlib.crc32(fields)).to_bytes(4, "little")
 
     def write(self, digest: int, place: int, payload: memoryview, before: int | None = None) -> bool:
-        """`before`: digest of the block before it in its sequence. False: nothing is written now, because the disk is full or broken; it is tried again after RETRY_S."""
+        """before: digest of the block before it in its sequence. False: nothing is written now, because the disk is
+        full or broken; it is tried again after RETRY_S."""
         if digest in self._places:
             return True
         if time.monotonic() < self._rests_until:

@@ -156,14 +156,19 @@ class DiskTier:
 
     @property
     def restless(self) -> bool:
-        """Blocks wait to be copied, and may be."""
-        return bool(self._fresh) and len(self._staged) + len(self._writing) < self._most_writing
+        """Blocks wait to be copied."""
+        return bool(self._fresh)
+
+    @property
+    def _room(self) -> bool:
+        """Another host block may wait to be written."""
+        return len(self._staged) + len(self._writing) < self._most_writing
 
     def copies(self, above: BlockPool, step: int, *, idle: bool) -> dict[int, int]:
         """What step `step` is to copy for the disk: host block → block of the pool `above`. idle: no pass waits."""
         copies: dict[int, int] = {}
         most = self._most_writing if idle else max(1, STEP_BYTES // self._store.file_bytes)
-        while self.restless and self._pool.available and len(copies) < most:
+        while self._fresh and self._room and self._pool.available and len(copies) < most:
             key, (block, digest) = self._fresh.popitem(last=False)
             if above.find(key) != block or self._place_of(key) is None:
                 self._drop(digest)
@@ -191,7 +196,7 @@ class DiskTier:
             digest = self._leaving.pop(key, None)
             if digest is None or self._pool.find(key) != host:
                 continue
-            if len(self._staged) + len(self._writing) < self._most_writing:
+            if self._room:
                 self._pool.acquire([host])
                 self._stage(step, key, digest, host)
             else:

@@ -94,6 +94,7 @@ class Offline:
         pipeline = Pipeline(self.runner, self.scheduler)
         while self.scheduler.host.restless:
             pipeline.flush()
+            time.sleep(0.001)
         self.scheduler.host.close()
 
     def _take(self, step: Step, output: StepOutput, results: dict[int, Generated], begun: float) -> None:

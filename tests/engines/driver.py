@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from engines.native.pipeline import Pipeline
 from engines.native.policies import Policy
 from engines.native.request import Finish, Request, SamplingParams, Timeouts
 from engines.native.scheduler import Scheduler, SchedulerConfig
+from tests.engines.fake_disk import FakeDisk
 from tests.engines.fake_grammar import CountingConstraints
 from tests.engines.fake_runner import FakeRunner
 
@@ -19,15 +22,17 @@ from tests.engines.fake_runner import FakeRunner
 class Driver:
     def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True,
                  depth: int = 1, host_blocks: int = 0, swap_min: int = 1, policy: Policy | None = None,
-                 host_cache: bool = False):  # fmt: skip
+                 host_cache: bool = False, disk: Path | None = None, **of_disk: Any):  # fmt: skip
         self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth, host_blocks=host_blocks)
+        self.disk = FakeDisk(disk, self.runner, **of_disk) if disk and cache and host_blocks else None
         self.config = SchedulerConfig(
             max_num_seqs=rows,
             max_batched_tokens=budget,
             prefix_cache=cache,
             host_blocks=host_blocks,
             swap_min_tokens=swap_min,
-            host_cache=host_cache,
+            host_cache=host_cache or self.disk is not None,
+            disk=self.disk.tier if self.disk else None,
             policy=policy,
         )
         self.scheduler = Scheduler(
@@ -39,6 +44,7 @@ class Driver:
         self.messages: dict[int, str] = {}
         self.codes: dict[int, str] = {}
         self.cached: dict[int, int] = {}
+        self.disk_works = True  # its threads, in each step
         self.ids = 0
         self.now = 0.0
 
@@ -76,6 +82,8 @@ class Driver:
     def step(self, meanwhile: Callable[[], None] = lambda: None) -> bool:
         """One turn; False if nothing was launched or committed. `meanwhile` happens between launch and commit."""
         before = self.runner.steps
+        if self.disk is not None and self.disk_works:
+            self.disk.work()
         flight = self.pipeline.turn(self.now)
         if flight is not None:
             assert flight.step.plan.tokens <= self.config.max_batched_tokens
@@ -88,6 +96,19 @@ class Driver:
         self.collect()
         assert self.scheduler.check() == []
         return flight is not None or self.runner.steps > before
+
+    def write_out(self) -> None:
+        """As an idle core does."""
+        assert self.disk is not None
+        for _ in range(200):
+            self.pipeline.flush()
+            assert self.scheduler.check() == []
+            self.disk.work()
+            if not self.scheduler.host.restless and not self.disk.writer.waiting and not self.disk.readers.waiting:
+                break
+        else:
+            raise AssertionError("the disk is never done")
+        self.pipeline.flush()
 
     def collect(self) -> None:
         for request_id, cached in self.scheduler.started:
@@ -107,6 +128,8 @@ class Driver:
                 break
         else:
             raise AssertionError("no end in sight: requests starve")
+        if self.disk is not None and self.disk_works:
+            self.write_out()
         assert self.scheduler.pool.used == 0
         assert self.scheduler.host.used == 0
         assert self.scheduler.check() == []
