@@ -3,6 +3,8 @@ those that it would have had alone. `Driver.step` checks pools and rows after ea
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -54,15 +56,24 @@ shapes = st.fixed_dictionaries(
         "host_cache": st.booleans(),
         "swap_min": st.sampled_from([1, 6]),
         "policy": st.sampled_from(POLICIES),
+        "disk": st.sampled_from([False, False, True]),
     }
 )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the disk tier, for a few blocks. Schedules follow each other on it as engines do that are started again."""
+    return tmp_path_factory.mktemp("disk")
 
 
 class Schedule:
     """One random load, and what was asked in it."""
 
-    def __init__(self, shape: dict) -> None:
-        sizes = {name: shape[name] for name in shape if name != "extra"}
+    def __init__(self, shape: dict, folder: Path) -> None:
+        sizes = {name: shape[name] for name in shape if name not in ("extra", "disk")}
+        if shape["disk"]:
+            sizes |= {"disk": folder, "limit": 100 * 132}
         self.driver = Driver(**sizes, budget=shape["rows"] + 4 + shape["extra"])
         self.asked: dict[int, tuple[list[int], SamplingParams]] = {}
         self._last: dict | None = None
@@ -73,6 +84,7 @@ class Schedule:
             driver.step()
         elif action == "second":
             driver.now += 1
+            driver.disk_works = not driver.disk_works
         elif action == "again":
             if self._last is not None:
                 self._arrive(self._last)
@@ -114,23 +126,24 @@ class Schedule:
             assert finish is (Finish.STOP if stopped else Finish.LENGTH)
 
 
-def run(shape: dict, plan: list) -> None:
-    schedule = Schedule(shape)
+def run(shape: dict, plan: list, folder: Path) -> None:
+    schedule = Schedule(shape, folder)
     for action in plan:
         schedule.act(action)
+    schedule.driver.disk_works = True
     schedule.driver.run()
     schedule.judge()
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(shapes, actions)
-def test_random_schedules(shape: dict, plan: list) -> None:
-    run(shape, plan)
+@given(shape=shapes, plan=actions)
+def test_random_schedules(folder: Path, shape: dict, plan: list) -> None:
+    run(shape, plan, folder)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(shapes, actions)
-def test_ten_thousand_random_schedules(shape: dict, plan: list) -> None:
-    run(shape, plan)
+@given(shape=shapes, plan=actions)
+def test_ten_thousand_random_schedules(folder: Path, shape: dict, plan: list) -> None:
+    run(shape, plan, folder)
