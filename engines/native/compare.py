@@ -13,6 +13,7 @@ import argparse
 import gc
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -123,14 +124,52 @@ def table(found: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _config(model: Path, device: str, dtype: str) -> EngineConfig:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of the two models. format and paths as EngineConfig has them; paths: file name → path."""
+
+    format: str
+    paths: dict[str, str]
+    dtype: str
+
+
+def of_path(model: Path, dtype: str) -> Compared:
+    """A GGUF file, or a folder with safetensors."""
     files = sorted(file for file in model.iterdir() if file.is_file()) if model.is_dir() else [model]
-    kind, paths = "safetensors" if model.is_dir() else "gguf", {file.name: str(file) for file in files}
-    length = min(TOKENS + 16, open_model(kind, paths).config.context_length)
+    kind = "safetensors" if model.is_dir() else "gguf"
+    return Compared(kind, {file.name: str(file) for file in files}, dtype)
+
+
+def config_of(model: Compared, device: str) -> EngineConfig:
+    """Raises BadModel for its files."""
+    length = min(TOKENS + 16, open_model(model.format, model.paths).config.context_length)
     return EngineConfig(
-        format=kind, paths=paths, device=device, dtype=dtype, max_model_len=length, max_num_seqs=1,
+        format=model.format, paths=model.paths, device=device, dtype=model.dtype, max_model_len=length, max_num_seqs=1,
         max_batched_tokens=TOKENS + 64, prefix_cache=False,
     )  # fmt: skip
+
+
+def run(
+    reference: Compared, other: Compared, *, device: str, text: str = "", progress: Callable[[float, str], None]
+) -> Comparison:
+    """text: its first TOKENS tokens count; "" for the calibration text. progress: called with the share done, 0…1, and
+    what is being done. One model is in memory at a time. Raises BadModel, ConfigError, or ValueError where the two
+    can't be compared."""
+    configs = [config_of(model, device) for model in (reference, other)]
+    ids = _ids(configs[0], text or TEXT)
+    if len(ids) < 2:
+        raise ValueError("the text has fewer than two tokens")
+    if _ids(configs[1], text or TEXT) != ids:
+        raise ValueError("the two models cut the text into different tokens: their layers can't be compared")
+    a = _traced(configs[0], ids, lambda share: progress(0.5 * share, "the reference: loaded, then run"))
+    b = _traced(configs[1], ids, lambda share: progress(0.5 + 0.5 * share, "the other version: loaded, then run"))
+    return compare(a, b, ids)
+
+
+def _traced(config: EngineConfig, ids: list[int], progress: Callable[[float], None]) -> Trace:
+    found = trace(build_runner(config, progress), ids)
+    gc.collect()  # one model in memory at a time
+    return found
 
 
 def _ids(config: EngineConfig, text: str) -> list[int]:
@@ -138,12 +177,6 @@ def _ids(config: EngineConfig, text: str) -> list[int]:
     tokenizer, facts = load_tokenizer(open_model(config.format, dict(config.paths)))
     start = [facts.bos_id] if facts.add_bos and facts.bos_id is not None else []
     return [*start, *tokenizer.encode(text, add_special_tokens=False).ids][: min(TOKENS, config.max_model_len - 1)]
-
-
-def _trace(config: EngineConfig, ids: list[int]) -> Trace:
-    found = trace(build_runner(config), ids)
-    gc.collect()  # one model in memory at a time
-    return found
 
 
 def main(arguments: list[str]) -> int:
@@ -156,20 +189,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--text", type=Path, help=f"the text; its first {TOKENS} tokens count")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args(arguments)
-    text = options.text.read_text(encoding="utf-8") if options.text else TEXT
     try:
-        configs = [
-            _config(options.reference, options.device, options.dtype),
-            _config(options.other, options.device, options.other_dtype),
-        ]
-        ids = _ids(configs[0], text)
-        if len(ids) < 2:
-            parser.error("the text has fewer than two tokens")
-        if _ids(configs[1], text) != ids:
-            parser.error("the two models cut the text into different tokens: their layers can't be compared")
-        reference, other = (_trace(config, ids) for config in configs)
-        found = compare(reference, other, ids)
-    except (BadModel, ConfigError, ValueError) as error:
+        text = options.text.read_text(encoding="utf-8") if options.text else ""
+        found = run(
+            of_path(options.reference, options.dtype),
+            of_path(options.other, options.other_dtype),
+            device=options.device,
+            text=text,
+            progress=lambda share, doing: None,
+        )
+    except (BadModel, ConfigError, ValueError, OSError) as error:
         print(f"compare: {error}", file=sys.stderr)
         return 2
     print(table(found))

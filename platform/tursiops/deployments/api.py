@@ -20,6 +20,7 @@ from tursiops.deployments import logs, selectors, services
 from tursiops.deployments import serializers as s
 from tursiops.deployments.capacity import Asked, capacity
 from tursiops.deployments.checks import check_replicas, check_revision
+from tursiops.deployments.diagnose_api import DiagnoseActions
 from tursiops.deployments.estimate import estimate
 from tursiops.deployments.models import Deployment, Revision
 from tursiops.deployments.rows import deployment_row, instance_row, revision_row
@@ -155,8 +156,10 @@ class DeploymentViewSet(TeamViewSet):
         return Response({**deployment_row(updated.deployment), "restarts": updated.restarts})
 
 
-class InstanceViewSet(TeamViewSet):
+class InstanceViewSet(DiagnoseActions, TeamViewSet):
     serializer_class = s.InstanceSerializer
+    required_action = {**DiagnoseActions.diagnose_actions}
+    inputs = {**DiagnoseActions.diagnose_inputs}
     queries = {"log": s.InstanceLogQuerySerializer}
 
     def rows(self) -> RestrictedQuerySet:

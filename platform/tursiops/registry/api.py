@@ -14,6 +14,7 @@ from tursiops.core.permissions import RestrictedQuerySet
 from tursiops.core.views import TeamViewSet
 from tursiops.jobs.serializers import JobSerializer
 from tursiops.registry import selectors, services
+from tursiops.registry.compare_api import CompareAction
 from tursiops.registry.models import Version
 from tursiops.registry.serializers import (
     AliasInput,
@@ -93,8 +94,9 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class VersionViewSet(TeamViewSet):
+class VersionViewSet(CompareAction, TeamViewSet):
     serializer_class = VersionDetailSerializer
+    inputs = {**CompareAction.compare_inputs}
 
     def rows(self) -> RestrictedQuerySet:
         return selectors.versions()

@@ -11,3 +11,4 @@ class RegistryConfig(AppConfig):
 
         sources.register()
         kinds.register("registry.import", "tursiops.registry.imports.kind", origin="tursiops.registry")
+        kinds.register("registry.compare", "tursiops.registry.comparisons.kind", origin="tursiops.registry")

@@ -358,6 +358,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/instances/{id}/memory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["instances_memory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/instances/{id}/memory/snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["instances_memory_snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/instances/{id}/restart": {
         parameters: {
             query?: never;
@@ -369,6 +403,23 @@ export interface paths {
         put?: never;
         /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
         post: operations["instances_restart"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/instances/{id}/trace": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["instances_trace"];
         delete?: never;
         options?: never;
         head?: never;
@@ -719,6 +770,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/versions/{id}/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["versions_compare"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -840,6 +908,27 @@ export interface components {
             kv_cache_bytes: number;
             /** @description Why not; empty where it fits */
             reason: string;
+        };
+        CompareInputRequest: {
+            /**
+             * Format: uuid
+             * @description The version to compare with: of any model of the same shape
+             */
+            reference: string;
+            /** @default float32 */
+            reference_dtype: string;
+            /**
+             * @description auto: as the engine would serve it
+             * @default auto
+             */
+            dtype: string;
+            /** @default cpu */
+            device: components["schemas"]["DeviceEnum"];
+            /**
+             * @description Its first 512 tokens count; empty: the engine's own text
+             * @default
+             */
+            text: string;
         };
         /** @description What of a revision can be asked for. */
         CreateDeploymentRequest: {
@@ -1004,6 +1093,14 @@ export interface components {
              */
             utilization: number | null;
         };
+        GpuMemory: {
+            total: number;
+            free: number;
+            allocated: number;
+            reserved: number;
+            peak_allocated: number;
+            graphs: number;
+        };
         ImportInputRequest: {
             /** @description demo, path, hub, or the name of a plugin's source */
             source: string;
@@ -1044,6 +1141,16 @@ export interface components {
                 [key: string]: unknown;
             };
             revision_number: number;
+        };
+        /** @description Bytes of the core process (on a CPU) or of its device. */
+        InstanceMemory: {
+            device: string;
+            dtype: string;
+            parts: components["schemas"]["MemoryPart"][];
+            total: number;
+            planned_total: number;
+            process: components["schemas"]["ProcessMemory"];
+            gpu: components["schemas"]["GpuMemory"] | null;
         };
         /**
          * @description * `pending` - Pending
@@ -1166,6 +1273,15 @@ export interface components {
             overhead: number;
             total: number;
             available: number;
+        };
+        MemoryPart: {
+            /** @description weights, kv_cache, tables, swap, graphs, workspace, reserved, other */
+            part: string;
+            bytes: number;
+            /** @description Bytes that the plan gave it; null: no such part */
+            planned: number | null;
+            /** @description False: some of it can only be computed from the model's shape */
+            measured: boolean;
         };
         /** @description Rows of selectors.models(). */
         Model: {
@@ -1446,6 +1562,22 @@ export interface components {
             name: string;
             state: components["schemas"]["DeploymentStateEnum"];
             reason: string;
+        };
+        ProcessMemory: {
+            core_resident: number;
+            api_resident: number;
+            /** @description Host memory for KV blocks, beside a GPU */
+            host_pinned: number;
+        };
+        RecordInputRequest: {
+            /** @default 16 */
+            steps: number;
+            /**
+             * Format: double
+             * @description How long to wait for these steps
+             * @default 20
+             */
+            timeout_s: number;
         };
         Rejected: {
             node: string;
@@ -2286,6 +2418,52 @@ export interface operations {
             };
         };
     };
+    instances_memory: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InstanceMemory"];
+                };
+            };
+        };
+    };
+    instances_memory_snapshot: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RecordInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+        };
+    };
     instances_restart: {
         parameters: {
             query?: never;
@@ -2303,6 +2481,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Instance"];
+                };
+            };
+        };
+    };
+    instances_trace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RecordInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
                 };
             };
         };
@@ -2897,6 +3100,34 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    versions_compare: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description At most 100 characters */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CompareInputRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
             };
         };
     };
