@@ -31,7 +31,6 @@ from engines.native.ipc import (
     CoreLink,
     End,
     Ending,
-    LoadFailed,
     Loading,
     MemoryAsked,
     PromptLogprobs,
@@ -41,7 +40,7 @@ from engines.native.ipc import (
     Trace,
     Update,
 )
-from engines.native.loader.errors import BadModel
+from engines.native.load_failure import load_failure
 from engines.native.parent import die_with, is_child_of
 from engines.native.pipeline import Pipeline
 from engines.native.policies import policy_of
@@ -247,10 +246,9 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
                 max_model_len=runner.max_model_len,
                 constraints=served.constraints,
             )
-        except (BadModel, ValueError, MemoryError) as error:
+        except Exception as error:  # whatever it is, it is said once, and not tried again and again
             log.exception("the model cannot be served")
-            code = error.code if isinstance(error, BadModel) else "cannot_load"
-            link.send(LoadFailed(code, str(error) or type(error).__name__))
+            link.send(load_failure(error))
             return 2
         config = served.config
         link.send(Ready(runner.num_blocks, runner.block_size, scheduler.max_len, config.max_num_seqs, served.facts))

@@ -48,6 +48,8 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         block_size=config.block_size,
         kv_cache_bytes=config.kv_cache_bytes,
         embedding_dtype=config.embedding_dtype,
+        offload_layers=config.offload_layers,
+        offload_to=config.offload_to,
     )
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     plan = memory.plan(memory.dimensions(shape), demand, free)
@@ -56,6 +58,7 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
             f"the KV cache of {plan.kv_cache:,} bytes holds {plan.num_blocks} blocks of {config.block_size} tokens; at "
             "least 2 are needed: raise kv_cache_bytes or choose a smaller dtype"
         )
+    _require_room(plan, free if device.type == "cuda" else _physical_memory(), device)
     return Sizes(
         demand.dtype,
         demand.max_model_len,
@@ -66,6 +69,22 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         plan,
         _host_blocks(config, device, plan, demand.max_model_len),
     )
+
+
+def _require_room(plan: memory.MemoryPlan, room: int, device: torch.device) -> None:
+    """Refuses what can't be held before a byte of it is read. Of a CPU's memory only what weights and KV cache exceed
+    as a whole: the rest of the plan is an estimate, and the system pages."""
+    need = plan.total if device.type == "cuda" else plan.weights + plan.kv_cache
+    if need > room:
+        raise ConfigError(
+            f"weights of {plan.weights:,} and a KV cache of {plan.kv_cache:,} bytes need {need:,} bytes, and the "
+            f"{device.type} has {room:,}: lower kv_cache_bytes, max_model_len or max_num_seqs, or take a smaller dtype"
+        )
+
+
+def _physical_memory() -> int:
+    """Bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _host_blocks(config: EngineConfig, device: torch.device, plan: memory.MemoryPlan, max_model_len: int) -> int:

@@ -4,8 +4,8 @@ a prompt of token ids is these ids again, then EOS; so a test writes the answer 
     python -m tests.engines.scripted_core --run-dir … --sockets … --parent …
 
 script.json in the run folder: step_s (seconds a step takes), fail_token (a step that computes it raises),
-stall_token (a step that computes it never ends), load_error (text of a failure to load), load_s, blocks,
-depth (steps in flight).
+stall_token (a step that computes it never ends), load_error (text of a failure to load), load_raises (its type, where
+it is no ValueError), load_s, blocks, depth (steps in flight).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     progress(0.5, "half way")
     time.sleep(script.get("load_s", 0.0))
     if "load_error" in script:
-        raise ValueError(script["load_error"])
+        raise {"RuntimeError": RuntimeError}.get(script.get("load_raises", ""), ValueError)(script["load_error"])
     config = SchedulerConfig(max_num_seqs=8, max_batched_tokens=128)
     return Served(RepeatingRunner(script, spec.max_model_len or 2048, 8), config, {"device": "none"})
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from engines.api import RunDir
 from engines.native.config import from_launch
 from engines.native.core import IDLE_MS, MAX_FAILED_STEPS, parse
-from engines.native.ipc import CoreLink, End, LoadFailed, Loading, Ready, Shutdown, ToCore
-from engines.native.loader.errors import BadModel
+from engines.native.ipc import CoreLink, End, Loading, Ready, Shutdown, ToCore
+from engines.native.load_failure import load_failure
 from engines.native.parent import die_with, is_child_of
 from engines.native.pooling.messages import Pool, PoolUpdate
 from engines.native.pooling.queue import Queue, Text
@@ -106,10 +106,9 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
             runner, queue, max_tokens, facts = build(
                 arguments.run_dir, lambda share, text: link.send(Loading(share, text))
             )
-        except (BadModel, ValueError, MemoryError) as error:
+        except Exception as error:  # whatever it is, it is said once, and not tried again and again
             log.exception("the model cannot be served")
-            code = error.code if isinstance(error, BadModel) else "cannot_load"
-            link.send(LoadFailed(code, str(error) or type(error).__name__))
+            link.send(load_failure(error))
             return 2
         link.send(Ready(1, 0, max_tokens, queue.max_texts, facts))  # of KV blocks it has the null block alone
         PoolingCore(runner, queue, link, arguments.parent).run()

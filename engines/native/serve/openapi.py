@@ -102,13 +102,13 @@ def document(model: ServedModel, paths: set[str]) -> Schema:
 def _operations(model: ServedModel) -> dict[str, tuple[str, Schema]]:
     named, vocab = {"model": one_of(model.name)}, model.vocab_size
 
-    def post(fields: tuple[dict[str, Schema], dict[str, Schema]], answer: Schema, **options: Any) -> tuple[str, Schema]:
+    def post(fields: asked.Fields, answer: Schema, **options: Any) -> tuple[str, Schema]:
         needed, optional = fields
         return "post", _post(record({**named, **needed}, optional), answer, **options)
 
-    def loose(fields: tuple[dict[str, Schema], dict[str, Schema]], answer: Schema) -> tuple[str, Schema]:
+    def loose(fields: asked.Fields, answer: Schema, **terms: Any) -> tuple[str, Schema]:
         """The model need not be named."""
-        return "post", _post(record(fields[0], {**named, **fields[1]}), answer)
+        return "post", _post({**record(fields[0], {**named, **fields[1]}), **terms}, answer)
 
     found: dict[str, tuple[str, Schema]] = {
         "/health": ("get", {**_get(record({"status": STRING}), "503"), "security": []}),
@@ -117,7 +117,7 @@ def _operations(model: ServedModel) -> dict[str, tuple[str, Schema]]:
         "/v1/models": ("get", _get(record({"object": one_of("list"), "data": _list(_MODEL)}))),
         "/v1/models/{name}": ("get", {**_get(_MODEL, "404"), "parameters": [_NAME]}),
         "/tokenizer_info": ("get", _get(asked.OBJECT, "503")),
-        "/tokenize": loose(asked.tokenizing(), _TOKENS),
+        "/tokenize": loose(asked.tokenizing(), _TOKENS, anyOf=[{"required": ["prompt"]}, {"required": ["messages"]}]),
         "/detokenize": loose(asked.detokenizing(vocab), record({"prompt": STRING})),
     }
     generating: dict[str, Callable[[], tuple[str, Schema]]] = {
@@ -142,7 +142,7 @@ def _operations(model: ServedModel) -> dict[str, tuple[str, Schema]]:
     return found | {path: make() for path, make in tasks.items()}
 
 
-def _counting(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def _counting(vocab: int) -> asked.Fields:
     needed, optional = asked.message(vocab)
     return {"messages": needed["messages"]}, {"max_tokens": needed["max_tokens"], **optional}
 

@@ -15,6 +15,8 @@ from engines.native.serve.embeddings import MAX_TEXTS
 from engines.native.serve.openai import MAX_N
 
 Schema = dict[str, Any]
+Fields = tuple[dict[str, Schema], dict[str, Schema]]
+"""(needed, optional), of one endpoint's body beside `model`."""
 INT64 = 2**63
 ANY: Schema = {}
 BOOLEAN: Schema = {"type": "boolean"}
@@ -169,8 +171,7 @@ def shared(vocab: int) -> dict[str, Schema]:
     }
 
 
-def completion(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
-    """(needed, optional) fields, as all below."""
+def completion(vocab: int) -> Fields:
     ids = array(token(vocab), INT64, 1)
     prompt = either(text(INT64, 1), ids, array(text(INT64, 1), MAX_PROMPTS, 1), array(ids, MAX_PROMPTS, 1))
     return {"prompt": prompt}, {**shared(vocab), "logprobs": integer(0, validate.MAX_TOP_LOGPROBS), "echo": BOOLEAN}
@@ -188,7 +189,7 @@ _CHAT: dict[str, Schema] = {
 }
 
 
-def chat(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def chat(vocab: int) -> Fields:
     own = {
         "max_completion_tokens": integer(1),
         "logprobs": BOOLEAN,
@@ -209,7 +210,7 @@ def _spelled_otherwise(vocab: int) -> dict[str, Schema]:
     return {name: schema for name, schema in chat(vocab)[1].items() if name not in out}
 
 
-def response(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def response(vocab: int) -> Fields:
     part = record({"type": one_of("input_text", "output_text", "text"), "text": STRING})
     said = either(STRING, {"type": "array", "items": part})
     item = either(
@@ -244,7 +245,7 @@ def response(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
     return {"input": entry}, {**_spelled_otherwise(vocab), **own}
 
 
-def message(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def message(vocab: int) -> Fields:
     texts = either(STRING, {"type": "array", "items": _TEXT_PART})
     result = record({"type": one_of("tool_result"), "tool_use_id": STRING}, {"content": texts, "is_error": BOOLEAN})
     use = record({"type": one_of("tool_use"), "id": STRING, "name": STRING}, {"input": OBJECT})
@@ -275,19 +276,19 @@ def _blocks(block: Schema) -> Schema:
     return either(STRING, {"type": "array", "items": block, "minItems": 1})
 
 
-def tokenizing() -> tuple[dict[str, Schema], dict[str, Schema]]:
+def tokenizing() -> Fields:
     own = {"prompt": STRING, "messages": {"type": "array", "items": MESSAGE, "minItems": 1}}
     return {}, {**own, "add_special_tokens": BOOLEAN, "return_token_strs": BOOLEAN, **_CHAT}
 
 
-def detokenizing(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def detokenizing(vocab: int) -> Fields:
     return {"tokens": array(token(vocab), INT64)}, {}
 
 
 _POOLED: dict[str, Schema] = {"truncate_prompt_tokens": integer(-1), "priority": PRIORITY, "timeout": TIMEOUT}
 
 
-def embedding(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def embedding(vocab: int) -> Fields:
     words, ids = text(INT64, 1), array(token(vocab), INT64, 1)
     entry = either(words, ids, array(words, MAX_TEXTS, 1), array(ids, MAX_TEXTS, 1))
     return {"input": entry}, {
@@ -298,13 +299,13 @@ def embedding(vocab: int) -> tuple[dict[str, Schema], dict[str, Schema]]:
     }
 
 
-def scoring() -> tuple[dict[str, Schema], dict[str, Schema]]:
+def scoring() -> Fields:
     words = text(INT64, 1)
     texts = either(words, array(words, MAX_TEXTS, 1))
     return {"text_1": texts, "text_2": texts}, _POOLED
 
 
-def reranking() -> tuple[dict[str, Schema], dict[str, Schema]]:
+def reranking() -> Fields:
     words = text(INT64, 1)
     needed = {"query": words, "documents": array(either(words, record({"text": words})), MAX_TEXTS, 1)}
     return needed, {"top_n": integer(0, 2**31), "return_documents": BOOLEAN, **_POOLED}
