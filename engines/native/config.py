@@ -70,6 +70,21 @@ OPTIONS: dict[str, Option] = {
         "auto",
         choices=("auto", "int8"),
     ),
+    "offload_layers": Option(
+        "Offloaded layers",
+        "Layers whose weights don't stay on the device and are brought in turn while others compute; 0 = none, else 3 "
+        "or more (two are on the device at any time), up to all; decode steps then run without graphs",
+        0,
+        0,
+        1000,
+    ),
+    "offload_to": Option(
+        "Offload to",
+        "host keeps them in the host's memory, beside a GPU; disk reads them from the model's files in each step, for "
+        "models larger than memory",
+        "host",
+        choices=("host", "disk"),
+    ),
     "kv_disk_path": Option(
         "KV disk folder",
         "Absolute path of a folder on the engine's node for KV blocks of the prefix cache, which a restarted engine "
@@ -151,6 +166,8 @@ class EngineConfig:
     kv_disk_path: str = ""
     kv_disk_bytes: int = 0
     embedding_dtype: str = "auto"
+    offload_layers: int = 0
+    offload_to: str = "host"
     policy: str = "fcfs"
     policy_window_ms: int = 50
     threads: int = 0
@@ -163,6 +180,8 @@ class EngineConfig:
         _one_of("dtype", self.dtype, DTYPES)
         if self.strict and self.device == "cuda":
             raise ConfigError(STRICT_IS_FOR_CPUS)
+        if self.strict and self.offload_layers:
+            raise ConfigError("strict is true, but offloaded layers have other products; set offload_layers to 0")
         for name in ("max_model_len", "max_num_seqs", "kv_cache_bytes"):
             if getattr(self, name) < 0:
                 raise ConfigError(

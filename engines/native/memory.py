@@ -1,7 +1,7 @@
 """Where an instance's memory goes: pure arithmetic, the same for the estimate in the console and for the runner.
 
 weights      parameters × bytes of the dtype, all experts of a mixture (int8 keeps the embedding table in float16,
-             unless `embedding_dtype` is int8 as well)
+             unless `embedding_dtype` is int8 as well), less offloaded layers but for the two slots they pass through
 kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks; of latent attention what
              it holds of a token. A sliding window saves nothing: a request keeps all its blocks
 activations  the widest moment of one step, and the logits of every request
@@ -114,6 +114,8 @@ class Demand:
     block_size: int
     kv_cache_bytes: int  # 0 = decide
     embedding_dtype: str = "auto"
+    offload_layers: int = 0
+    offload_to: str = "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class MemoryPlan:
     overhead: int
     num_blocks: int
     kv_tokens: int  # that requests can use
+    host: int = 0  # weights in the host's memory beside a GPU; not in `total`
 
     @property
     def total(self) -> int:
@@ -143,9 +146,12 @@ def demand_of(
     block_size: int,
     kv_cache_bytes: int,
     embedding_dtype: str = "auto",
+    offload_layers: int = 0,
+    offload_to: str = "host",
 ) -> Demand:
     """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
-    effective = effective_dtype(dtype, device, shape.architecture)
+    effective = effective_dtype(dtype, device, shape.architecture, offloaded=offload_layers > 0)
+    _check_offload(shape, effective, offload_layers)
     if effective == "int8" and device != "cpu":
         raise ConfigError("dtype is 'int8', which the native engine has on a CPU only; use 'bfloat16' on a GPU")
     if effective == "int8" and shape.architecture in MIXTURES:
@@ -165,7 +171,23 @@ def demand_of(
             f"max_batched_tokens is {batched}, but max_num_seqs is {seqs}: a step must hold a token of each request "
             f"and a block of prompt, {seqs + block_size} or more"
         )
-    return Demand(device, effective, length, seqs, batched, block_size, kv_cache_bytes, embedding_dtype)
+    return Demand(
+        device, effective, length, seqs, batched, block_size, kv_cache_bytes,
+        embedding_dtype, offload_layers, offload_to,
+    )  # fmt: skip
+
+
+def _check_offload(shape: Dimensions, dtype: str, layers: int) -> None:
+    if layers and not 3 <= layers <= shape.layers:
+        raise ConfigError(
+            f"offload_layers is {layers}; two offloaded layers are on the device at any time and the model has "
+            f"{shape.layers}, so it can be 0, or 3 to {shape.layers}"
+        )
+    if layers and dtype == "int8":
+        raise ConfigError(
+            f"offload_layers is {layers}, but dtype int8 keeps weights in a form that can't be brought in parts; use "
+            "'float32', or offload_layers 0"
+        )
 
 
 def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
@@ -177,17 +199,19 @@ def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
         max_batched_tokens=int(spec.options.get("max_batched_tokens", 0)),
         block_size=int(spec.options.get("block_size", 16)),
         embedding_dtype=str(spec.options.get("embedding_dtype", "auto")),
+        offload_layers=int(spec.options.get("offload_layers", 0)),
+        offload_to=str(spec.options.get("offload_to", "host")),
         **{**asked, **changes},
     )
 
 
-def effective_dtype(dtype: str, device: str, architecture: str = "") -> str:
-    """ "auto" is bfloat16 on a GPU; on a CPU int8, for speed, where the architecture can be had in it."""
+def effective_dtype(dtype: str, device: str, architecture: str = "", offloaded: bool = False) -> str:
+    """ "auto" is bfloat16 on a GPU; on a CPU int8, for speed, where architecture and offloading allow it."""
     if dtype != "auto":
         return dtype
     if device == "cuda":
         return "bfloat16"
-    return "float32" if architecture in MIXTURES else "int8"
+    return "float32" if offloaded or architecture in MIXTURES else "int8"
 
 
 def kv_bytes_per_token(shape: Dimensions, dtype: str) -> int:
@@ -218,6 +242,26 @@ def disk_staging(block_bytes: int, block_size: int, max_model_len: int) -> int:
     return min(max(request, DISK_STAGING[0]), DISK_STAGING[1]) + block_bytes
 
 
+def layer_bytes(shape: Dimensions, dtype: str) -> int:
+    """The weights of one layer, in floating point; of a mixture's layers the mean."""
+    ends = shape.vocab * shape.hidden * (1 if shape.tied_embeddings else 2)
+    return (shape.parameters - ends) * KV_BYTES[dtype] // shape.layers
+
+
+def _offloaded(shape: Dimensions, demand: Demand) -> tuple[int, int, int]:
+    """Bytes: of weights that leave the device, of overhead that comes to it, of weights in the host's memory beside
+    it. Two slots stay. What reads from a disk holds a layer in both its forms, beside a GPU in the host's memory."""
+    if not demand.offload_layers:
+        return 0, 0, 0
+    layer = layer_bytes(shape, demand.dtype)
+    saved = (demand.offload_layers - 2) * layer
+    if demand.device == "cuda":
+        return saved, 0, (demand.offload_layers if demand.offload_to == "host" else 3) * layer
+    if demand.offload_to == "disk":
+        return saved, 3 * layer, 0
+    return -2 * layer, 0, 0  # in the same memory, and twice
+
+
 def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     width = KV_BYTES[demand.dtype]
     q = shape.heads * shape.head_dim
@@ -232,9 +276,10 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
 
 def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
     """`available`: bytes free on the device; only a GPU's KV cache is sized by it."""
-    weights = weight_bytes(shape, demand.dtype, demand.embedding_dtype)
+    saved, reading, host = _offloaded(shape, demand)
+    weights = weight_bytes(shape, demand.dtype, demand.embedding_dtype) - saved
     activations = activation_bytes(shape, demand)
-    overhead = _OVERHEAD[demand.device] + demand.max_num_seqs * demand.max_model_len * 8
+    overhead = _OVERHEAD[demand.device] + demand.max_num_seqs * demand.max_model_len * 8 + reading
     if demand.dtype == "int8":
         overhead += _INT8_SCRATCH
     per_block = kv_bytes_per_token(shape, demand.dtype) * demand.block_size
@@ -248,5 +293,5 @@ def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
         kv = (tokens // demand.block_size + 2) * per_block
     blocks = kv // per_block
     return MemoryPlan(
-        weights, blocks * per_block, activations, overhead, blocks, max(0, blocks - 1) * demand.block_size
-    )
+        weights, blocks * per_block, activations, overhead, blocks, max(0, blocks - 1) * demand.block_size, host
+    )  # fmt: skip

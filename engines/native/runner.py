@@ -74,7 +74,7 @@ class ModelRunner:
         self.rows = Rows(sizes.max_num_seqs, sizes.max_model_len, sizes.block_size, device)
         self.sampler = model.ops.sampler(sizes.max_num_seqs, config.vocab, device)
         self.sampler.look_back_at(self.rows.tokens)
-        self._graphs = model.ops.graphs(model, self.rows, self.sampler)
+        self._graphs = None if model.offloaded else model.ops.graphs(model, self.rows, self.sampler)
         self._prompt_len = np.zeros(sizes.max_num_seqs, np.int32)
         self._prompt_logprobs = np.full(sizes.max_num_seqs, -1, np.int32)
 
@@ -251,6 +251,7 @@ def runner_for(
     weights = load_weights(
         files, sizes.dtype, device, sizes.max_model_len, progress,
         strict=config.strict, embedding_dtype=config.embedding_dtype,
+        offload_layers=config.offload_layers, offload_to=config.offload_to,
     )  # fmt: skip
     shape = files.config
     pool = kv_pool(

@@ -23,7 +23,7 @@ from engines.native.layers.embedding import (
     ScaledEmbedding,
     TableEmbedding,
 )
-from engines.native.layers.linear import CappedLinear, Linear, TransposedLinear, method_for
+from engines.native.layers.linear import CappedLinear, DenseLinear, Linear, Method, TransposedLinear, method_for
 from engines.native.layers.rope import cos_sin_table, reordered, row_order
 from engines.native.layers.router import router_for
 from engines.native.loader.model_files import ModelFiles
@@ -34,6 +34,7 @@ from engines.native.models.calibration import calibration_ids
 from engines.native.models.config import DecoderConfig, Rope
 from engines.native.models.decoder import DecoderWeights
 from engines.native.models.smooth import RawLayer, Smoother
+from engines.native.offload import Offload, OffloadedLayer
 
 Progress = Callable[[float], None]
 """Called with the share of the weights that is loaded, 0…1."""
@@ -72,65 +73,86 @@ def load_weights(
     *,
     strict: bool = False,
     embedding_dtype: str = "auto",
+    offload_layers: int = 0,
+    offload_to: str = "host",
 ) -> DecoderWeights:
     """positions: length of the rotary table, tokens. strict: no product whose sums change with the rows beside it.
-    embedding_dtype: "auto" or "int8". Raises ConfigError for what cannot be served so."""
+    embedding_dtype: "auto" or "int8". offload_layers: that many don't stay on the device (`engines.native.offload`).
+    Raises ConfigError for what cannot be served so."""
     check_device(files.config, device)
     if strict and embedding_dtype == "int8" and files.config.tied and dtype != "int8":
         raise ConfigError(
             "options.embedding_dtype is 'int8' and options.strict is true, but the head of this model is its embedding "
             "table, and products with it in 8 bits depend on the rows beside; set one of the two to its default"
         )
+    offload = None
+    if offload_layers:
+        reader = _LayerReader(files, dtype)
+        offload = Offload(reader, device, layers=files.config.layers, count=offload_layers, to=offload_to)
     with Weights(files) as weights, torch.inference_mode():
-        return _Loader(files, weights, dtype, device, positions, strict, embedding_dtype).load(progress)
+        loader = _Loader(files, weights, dtype, device, method_for(dtype, device.type))
+        return loader.load(progress, positions, strict=strict, int8_table=embedding_dtype == "int8", offload=offload)
+
+
+class _LayerReader:
+    """Reads one layer after the other from files that are opened for each: their pages don't stay."""
+
+    def __init__(self, files: ModelFiles, dtype: str) -> None:
+        self._files, self._dtype = files, dtype
+
+    def __call__(self, index: int) -> LayerWeights:
+        """On the CPU, as plain tensors whatever the device."""
+        with Weights(self._files) as weights, torch.inference_mode():
+            return _Loader(self._files, weights, self._dtype, torch.device("cpu"), DenseLinear).layer(index)
 
 
 class _Loader:
     """Reads layer by layer, so that no more than one is in memory in both its forms."""
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        weights: Weights,
-        dtype: str,
-        device: torch.device,
-        positions: int,
-        strict: bool,
-        embedding_dtype: str,
-    ) -> None:
+    def __init__(self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device, method: Method) -> None:
         self._files, self._weights, self._device = files, weights, device
-        self._row_head = device.type == "cpu" and not strict  # one row times [in, out] is fast, and sums differently
         self._config = files.config
         self._dtype = activation_dtype(dtype)
-        self._method = method_for(dtype, device.type)
-        self._int8, self._int8_table = dtype == "int8", embedding_dtype == "int8"
+        self._method = method
+        self._int8 = dtype == "int8"
         self._centered = self._config.norm == "layer"
         # 1 + weight has more digits than bfloat16: Gemma computes its norms in float32.
         wide = self._config.norm_offset or self._config.form == "sandwich"
         self._norm_dtype = torch.float32 if wide else self._dtype
-        self._cos_sin = self._tables(positions)
 
-    def load(self, progress: Progress) -> DecoderWeights:
+    def load(
+        self, progress: Progress, positions: int, *, strict: bool, int8_table: bool, offload: Offload | None
+    ) -> DecoderWeights:
         config = self._config
-        table = self._tensor("embed.weight")
+        self._row_head = self._device.type == "cpu" and not strict  # one row times [in, out] is fast: other sums
+        self._int8_table = int8_table
+        cos_sin = self._tables(positions)
+        table = self._embedding()
         smoother = None
         if self._int8:
             embed = self._adjusted(TableEmbedding(table, self._dtype))
-            smoother = Smoother(config, embed, self._cos_sin, calibration_ids(self._files))
-        layers = []
+            smoother = Smoother(config, embed, cos_sin, calibration_ids(self._files))
+        layers: list[LayerWeights | OffloadedLayer] = []
         for index in range(config.layers):
-            prefix = f"layers.{index}"
-            if config.latent is not None or config.sparse(index):
-                layers.append(self._mixed(prefix, index))
+            if offload is not None and index in offload.indices:
+                layers.append(offload.take(index))
             else:
-                raw = self._raw(prefix, index)
-                if smoother is not None:
-                    smoother.layer(raw)
-                layers.append(self._layer(raw))
+                layers.append(self.layer(index, smoother))
             progress((index + 1) / (config.layers + 1))
+        if offload is not None:
+            offload.start()
         norm = self._norm("norm").mul_(config.logit_scale)
         embed, head = self._ends(table, norm, smoother)
-        return DecoderWeights(embed, layers, norm, head, self._cos_sin)
+        return DecoderWeights(embed, layers, norm, head, cos_sin)
+
+    def layer(self, index: int, smoother: Smoother | None = None) -> LayerWeights:
+        prefix = f"layers.{index}"
+        if self._config.latent is not None or self._config.sparse(index):
+            return self._mixed(prefix, index)
+        raw = self._raw(prefix, index)
+        if smoother is not None:
+            smoother.layer(raw)
+        return self._layer(raw)
 
     def _ends(self, table: torch.Tensor, norm: torch.Tensor, smoother: Smoother | None) -> tuple[Embedding, Linear]:
         """Embedding and head; one tensor where they are tied and the head keeps it whole."""
@@ -156,7 +178,7 @@ class _Loader:
         return TableEmbedding(table.to(kept), self._dtype)
 
     def _head(self) -> torch.Tensor:
-        weight = self._tensor("head.weight")
+        weight = self._consumed("head.weight")
         return torch.nn.functional.normalize(weight) if self._config.normed_head else weight
 
     def _adjusted(self, embed: Embedding) -> Embedding:
@@ -183,13 +205,39 @@ class _Loader:
     # Tensors
 
     def _tensor(self, name: str) -> torch.Tensor:
-        return self._weights.read(name, self._dtype).to(self._device)
+        return self._weights.read(name, self._dtype, self._device)
+
+    def _consumed(self, name: str) -> torch.Tensor:
+        """Of a product whose method makes its own form of it: read from the file as it lies there, where it can be."""
+        if self._device.type == "cpu" and self._method is not DenseLinear:
+            return self._weights.lent(name, self._dtype)
+        return self._tensor(name)
+
+    def _stacked(self, names: list[str]) -> torch.Tensor:
+        """Tensors whose rows follow each other in one, each read straight into its place."""
+        shapes = [self._files.tensors[name].shape for name in names]
+        counts = [shape[0] for shape in shapes]
+        whole = torch.empty(sum(counts), *shapes[0][1:], dtype=self._dtype, device=self._device)
+        first = 0
+        for name, count in zip(names, counts, strict=True):
+            self._weights.into(name, whole[first : first + count])
+            first += count
+        return whole
+
+    def _embedding(self) -> torch.Tensor:
+        """The table, laid out for a head that shares it."""
+        if not (self._config.tied and self._row_head) or self._int8 or self._int8_table:
+            return self._tensor("embed.weight")
+        vocab, hidden = self._files.tensors["embed.weight"].shape
+        table = torch.empty(hidden, vocab, dtype=self._dtype, device=self._device).t()
+        self._weights.into("embed.weight", table)
+        return table
 
     def _optional(self, name: str) -> torch.Tensor | None:
         return self._tensor(name) if name in self._files.tensors else None
 
     def _norm(self, name: str) -> torch.Tensor:
-        weight = self._weights.read(f"{name}.weight", self._norm_dtype).to(self._device)
+        weight = self._weights.read(f"{name}.weight", self._norm_dtype, self._device)
         return weight.add_(self._config.norm_offset)
 
     def _optional_norm(self, name: str) -> torch.Tensor | None:
@@ -200,14 +248,12 @@ class _Loader:
         if f"{prefix}.{whole}.weight" in self._files.tensors:
             return self._tensor(f"{prefix}.{whole}.weight"), self._optional(f"{prefix}.{whole}.bias")
         parts = [f"{prefix}.{part}" for part in FUSED[whole]]
-        weight = torch.cat([self._tensor(f"{part}.weight") for part in parts])
-        biases = [self._optional(f"{part}.bias") for part in parts]
-        present = [bias for bias in biases if bias is not None]
-        return weight, torch.cat(present) if present else None
+        biases = [name for part in parts if (name := f"{part}.bias") in self._files.tensors]
+        return self._stacked([f"{part}.weight" for part in parts]), self._stacked(biases) if biases else None
 
     def _added(self, name: str) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weight and bias of a product whose output goes into the residual stream."""
-        weight, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
+        weight, bias = self._consumed(f"{name}.weight"), self._optional(f"{name}.bias")
         for tensor in (weight, bias):
             if tensor is not None and self._config.residual_scale != 1:
                 tensor.mul_(self._config.residual_scale)
@@ -299,9 +345,9 @@ class _Loader:
         down = torch.empty(moe.experts, hidden, ffn, dtype=self._dtype, device=self._device)
         for expert in range(moe.experts):
             name = f"{prefix}.experts.{expert}"
-            gate_up[expert, :ffn] = self._tensor(f"{name}.gate.weight")
-            gate_up[expert, ffn:] = self._tensor(f"{name}.up.weight")
-            down[expert] = self._tensor(f"{name}.down.weight")
+            self._weights.into(f"{name}.gate.weight", gate_up[expert, :ffn])
+            self._weights.into(f"{name}.up.weight", gate_up[expert, ffn:])
+            self._weights.into(f"{name}.down.weight", down[expert])
         correction = f"{prefix}.router.bias"
         bias = self._weights.read(correction, torch.float32).to(self._device) if moe.correction else None
         made = MoeWeights(router_for(moe, self._tensor(f"{prefix}.router.weight"), bias), gate_up, down)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -14,6 +15,7 @@ from engines.native.layers.embedding import Embedding
 from engines.native.layers.linear import Linear
 from engines.native.models.blocks import Block, LayerWeights, Pools, WatchedBlock, make_block
 from engines.native.models.config import DecoderConfig
+from engines.native.offload import OffloadedLayer
 from engines.native.ops.base import Batch, Ops
 
 __all__ = ["Decoder", "DecoderWeights", "LayerWeights"]
@@ -22,7 +24,7 @@ __all__ = ["Decoder", "DecoderWeights", "LayerWeights"]
 @dataclass(slots=True)
 class DecoderWeights:
     embed: Embedding
-    layers: list[LayerWeights]
+    layers: list[LayerWeights | OffloadedLayer]
     norm: torch.Tensor  # [hidden]
     head: Linear
     cos_sin: list[torch.Tensor]  # per layer, [max_model_len, turned head size]; layers may share one
@@ -34,15 +36,22 @@ class Decoder:
     def __init__(self, config: DecoderConfig, weights: DecoderWeights, ops: Ops, kv: list[Pools]) -> None:
         self.config, self.weights, self.ops, self.kv = config, weights, ops, kv
         following = [*(layer.input_norm for layer in weights.layers[1:]), weights.norm]
-        self._blocks: list[Block] = [
-            make_block(config, index, layer, after, weights.cos_sin[index], ops, kv[index])
-            for index, (layer, after) in enumerate(zip(weights.layers, following, strict=True))
-        ]
+        self._blocks: list[Block] = []
+        for index, (layer, after) in enumerate(zip(weights.layers, following, strict=True)):
+            make = partial(
+                make_block, config, index, following=after, cos_sin=weights.cos_sin[index], ops=ops, pools=kv[index]
+            )
+            self._blocks.append(layer.block(make) if isinstance(layer, OffloadedLayer) else make(layer))
 
     def watch(self, seen: Callable[[torch.Tensor], None]) -> None:
         """From now on show the residual stream after each layer, [tokens, hidden]; after the last one, of the tokens
         that go on. To compare models; the tensors are written over afterwards."""
         self._blocks = [WatchedBlock(block, seen) for block in self._blocks]
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether some weights are brought in the course of a step."""
+        return any(isinstance(layer, OffloadedLayer) for layer in self.weights.layers)
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Run the layers, writing K and V of every token; [m, hidden] at `batch.logits_index`, normed for the head."""

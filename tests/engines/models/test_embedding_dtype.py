@@ -72,7 +72,7 @@ def test_another_dtype_is_refused_by_name():
 @pytest.mark.slow
 @pytest.mark.weights
 def test_the_demo_model_loses_next_to_nothing():
-    """Logits near those of the float table, and perplexity within 0.1 % of transformers' on the first windows."""
+    """Logits near those of the float table, and perplexity within 0.3 % of transformers' on the first windows."""
     paths = {"model.gguf": str(smollm2())}
     reference = json.loads((DATA / "smollm2_135m_wikitext2_ppl.json").read_text())
     windows = reference["windows"][:2]
@@ -86,14 +86,14 @@ def test_the_demo_model_loses_next_to_nothing():
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
     found = engine.generate([ids[window["window"] * 512 :][:512] for window in windows], params)
     change = -sum(sum(each.prompt_logprobs) for each in found) - sum(window["sum_nll"] for window in windows)
-    assert abs(math.exp(change / sum(window["scored"] for window in windows)) - 1) < 1e-3
+    assert abs(math.exp(change / sum(window["scored"] for window in windows)) - 1) < 3e-3
     small = _logits(engine.runner, ids[:96])
     plain = _logits(Offline(EngineConfig(
         format="gguf", paths=paths, device="cpu", dtype="float32", max_model_len=640, max_num_seqs=2,
     )).runner, ids[:96])  # fmt: skip
     assert (small - plain).norm() / plain.norm() < 0.02
     kl = torch.nn.functional.kl_div(small.log_softmax(-1), plain.log_softmax(-1), log_target=True, reduction="none")
-    assert kl.sum(-1).mean() < 1e-3
+    assert kl.sum(-1).mean() < 3e-3
     assert (small.argmax(-1) == plain.argmax(-1)).float().mean() > 0.95
 
 
