@@ -4,7 +4,8 @@ how many are right.
     python -m evaluation.quality.bfcl --url http://127.0.0.1:8000 --model qwen --data ../shared/data/bfcl_v4 --rows 200
 
 Each row is one greedy request to /v1/chat/completions with the row's functions as tools. Rows are taken evenly from the
-categories, from the beginning. --output gets a line of JSON per row as it is answered; Ctrl-C reports what there is.
+categories, from the beginning. --output gets a line of JSON per row as it is answered; Ctrl-C reports what there is,
+and a later run with the same --output goes on with the rows that are not in it.
 """
 
 from __future__ import annotations
@@ -68,6 +69,18 @@ def read_rows(data: Path, categories: list[str], count: int) -> list[Row]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def read_results(path: Path) -> list[Result]:
+    """What an earlier run wrote; none where there is no file. A last line that was cut off is not a result: it is
+    taken out of the file, so that the next line written stands alone."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return [Result(**json.loads(line)) for line in whole.splitlines()]
 
 
 def judge(row: Row, choice: dict[str, Any], usage: dict[str, Any]) -> Result:
@@ -155,10 +168,12 @@ def main() -> None:
     options = parser.parse_args()
     key = input() if options.key == "-" else options.key
     rows = read_rows(options.data, options.categories, options.rows)
-    results: list[Result] = []
+    wanted = {row.id for row in rows}
+    results = [result for result in read_results(options.output) if result.id in wanted] if options.output else []
+    rest = [row for row in rows if row.id not in {result.id for result in results}]
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(options.output.open("w", encoding="utf-8")) if options.output else None
+        sink = stack.enter_context(options.output.open("a", encoding="utf-8")) if options.output else None
 
         def done(result: Result) -> None:
             results.append(result)
@@ -167,7 +182,7 @@ def main() -> None:
                 print(json.dumps(asdict(result)), file=sink, flush=True)
 
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        asyncio.run(run(options.url.rstrip("/"), options.model, key, rows, options.concurrency, done))
+        asyncio.run(run(options.url.rstrip("/"), options.model, key, rest, options.concurrency, done))
     print(report(results, time.monotonic() - began))
 
 

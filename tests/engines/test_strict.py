@@ -124,22 +124,41 @@ def test_alone_in_a_batch_cached_and_preempted_are_the_same_bits(runner):
 
 
 @pytest.mark.nightly
-def test_two_hundred_prompts(runner):
-    check(runner, 200)
+@pytest.mark.timeout(0)  # minutes on a quiet machine
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_two_hundred_prompts_sixty_four_at_a_time(dtype):
+    check(build_runner(settings(dtype=dtype, max_num_seqs=64, kv_cache_bytes=2**29, max_batched_tokens=2048)), 200)
 
 
 def check(runner: ModelRunner, number: int) -> None:
-    plain = settings(prefix_cache=False, max_num_seqs=runner.sizes.max_num_seqs)
+    plain = settings(prefix_cache=False)  # sizes, dtype and memory are the runner's
     asked = list(range(number))
     alone = bits(answers(plain, runner, asked, together=False))
-    assert bits(answers(plain, runner, asked, together=True)) == alone
+    engine, all_prompts = Offline(plain, runner), prompts(number)
+    beside = rows_beside(engine)
+    assert bits(engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])) == alone
+    assert max(beside) == min(number, runner.sizes.max_num_seqs)
     cached = settings()
     assert bits(answers(cached, runner, asked, together=True)) == alone
     assert bits(answers(cached, runner, asked, together=False)) == alone
-    engine, all_prompts = Offline(plain, runner), prompts(number)
+    engine = Offline(plain, runner)
     preempt_often(engine)
     assert bits(engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])) == alone
     assert engine.scheduler.preemptions > 1
+
+
+def rows_beside(engine: Offline) -> list[int]:
+    """Gets the number of requests that run, at each step that is planned."""
+    scheduler, seen = engine.scheduler, list[int]()
+    plan = scheduler.plan
+
+    def counting(now: float) -> Step | None:
+        step = plan(now)
+        seen.append(len(scheduler.running))
+        return step
+
+    scheduler.plan = counting  # type: ignore[method-assign]
+    return seen
 
 
 def preempt_often(engine: Offline) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from evaluation.quality.bfcl import Result, Row, judge, read_rows, report, run
+from evaluation.quality.bfcl import Result, Row, judge, read_results, read_rows, report, run
 from evaluation.quality.bfcl_score import fault, tool
 
 FUNCTION: dict[str, Any] = {
@@ -131,6 +132,17 @@ def test_rows_are_taken_evenly(tmp_path: Path) -> None:
         "simple_python_2",
     ]
     assert read[2].possible == [1]
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    assert read_results(path) == []
+    row = Row("multiple_0", "multiple", [], [FUNCTION], [ANSWER])
+    done = judge(row, answered(("geo.area", '{"base": 2}')), {"prompt_tokens": 5, "completion_tokens": 7})
+    line = json.dumps(asdict(done))
+    path.write_text(f"{line}\n{line[:40]}")
+    assert read_results(path) == [done]
+    assert path.read_text() == f"{line}\n"  # the half line is gone, and the next one will be whole
 
 
 async def served(status: int) -> tuple[list[Result], list[dict[str, Any]]]:
