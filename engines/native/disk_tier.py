@@ -61,10 +61,12 @@ class Load:
     read: list[bool] = field(default_factory=list)
     left: int = 0  # blocks that no thread is done with
     deadline: float = 0.0  # time.monotonic()
+    given_up: bool = False  # its request did not wait for it
 
-    @property
     def awaited(self) -> bool:
-        return self.left > 0 and time.monotonic() < self.deadline
+        """Whether it is worth waiting for."""
+        self.given_up = self.given_up or (self.left > 0 and time.monotonic() >= self.deadline)
+        return self.left > 0 and not self.given_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ class DiskTier:
             if load is None:
                 return True
             self._loads[request.id] = load
-        return load.awaited
+        return load.awaited()
 
     def forget(self, request: Request) -> None:
         """It runs, or has ended."""
@@ -274,7 +276,7 @@ class DiskTier:
             after = digest = self.identity(key)
             if self._store.place(digest) is None:
                 break
-            if not load.digests and (other := self._coming.get(digest)) is not None and other.awaited:
+            if not load.digests and (other := self._coming.get(digest)) is not None and other.awaited():
                 return None
             load.digests.append(digest)
             load.keys.append(key)
@@ -334,11 +336,10 @@ class DiskTier:
             self._writer.submit(self._refresh)
 
     def _arrived(self, load: Load) -> None:
-        late = time.monotonic() >= load.deadline
         for digest, key, host, good in zip(load.digests, load.keys, load.blocks, load.read, strict=True):
             self._coming.pop(digest, None)
-            self._counts.hits += good and not late
-            self._counts.late += good and late
+            self._counts.hits += good and not load.given_up
+            self._counts.late += good and load.given_up
             self._counts.misses += not good
             if good and self._pool.find(key) is None:
                 self._pool.enter(host, key, digest)
