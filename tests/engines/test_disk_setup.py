@@ -90,7 +90,7 @@ def test_a_folder_that_is_none_or_too_little_room_is_refused_by_name(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"kv_disk_path is .*: Not a directory; give a folder"):
         tiny(tmp_path / "file" / "under")
-    with pytest.raises(ConfigError, match=r"kv_disk_bytes is 100, but a block of 8 tokens of this model takes 4,192"):
+    with pytest.raises(ConfigError, match=r"kv_disk_bytes is 100, but a block of 8 tokens of this model takes 2,136"):
         tiny(tmp_path, kv_disk_bytes=100)
 
 
