@@ -61,13 +61,20 @@ class Instance:
     def __enter__(self) -> Instance:
         with (self._folder / "engine.log").open("wb") as log:
             argv = [sys.executable, "-m", "engines.native.serve", "--run-dir", str(self._folder)]
-            self._process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         try:
             self._wait()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    @property
+    def pid(self) -> int:
+        """Of the API process; its core is a child of it."""
+        return self._process.pid
 
     def _wait(self) -> None:
         end = time.monotonic() + START_S

@@ -30,6 +30,9 @@ TASKS = Path(__file__).parent / "tasks"
 LENGTH = 1024
 """Tokens: lm-eval's window. Its API back end keeps one for the answer and one for the context, and so gets two more."""
 
+ROWS_AT_ONCE = 32
+"""That our engine computes: requests of four prompts each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -46,7 +49,7 @@ KNOWN = {
     "gsm8k": Task("exact_match", 100, generates=True),
     "ifeval": Task("prompt_level_strict_acc", 50, generates=True),
 }
-PEER_BATCH = {False: 1, True: 8}
+PEER_BATCH = {False: 1, True: 25}
 """Rows that `hf` computes at once, by `generates`: no padding is in the reference of log-likelihoods."""
 
 
@@ -95,7 +98,7 @@ def run_ours(setup: Setup, tasks: Sequence[str], instance: Instance) -> list[str
         "tokenizer": setup.model,
         "tokenizer_backend": "huggingface",
         "max_length": LENGTH + 2,
-        "num_concurrent": 2,
+        "num_concurrent": ROWS_AT_ONCE // 4,
         "timeout": 3600,
     }
     command = setup.command("ours", tasks, arguments, batch=4)
@@ -162,9 +165,14 @@ def main() -> None:
         (setup.work / side).mkdir(parents=True, exist_ok=True)
     groups = [[name for name in options.tasks if KNOWN[name].generates is kind] for kind in (False, True)]
     comparisons, commands = [], []
-    engine: dict[str, Any] = {"dtype": "float32", "device": "cpu", "max_model_len": LENGTH + 2, "max_num_seqs": 8}
+    engine: dict[str, Any] = {
+        "dtype": "float32",
+        "device": "cpu",
+        "max_model_len": LENGTH + 2,
+        "max_num_seqs": ROWS_AT_ONCE,
+    }
     with (
-        Instance(setup.model, options.name, **engine, options={"threads": setup.threads}) as instance,
+        Instance(setup.model, options.name, **engine) as instance,
         ThreadPoolExecutor(2) as pool,
     ):
         for tasks in filter(None, groups):
