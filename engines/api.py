@@ -19,7 +19,6 @@ from __future__ import annotations
 import enum
 import importlib
 import os
-import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -32,6 +31,7 @@ from engines.protocol import PROTOCOL_VERSION, Channel, ChildError, read_spec
 __all__ = [
     "API_VERSION",
     "PROTOCOL_VERSION",
+    "AddsTokens",
     "Capabilities",
     "Channel",
     "ChildError",
@@ -53,7 +53,6 @@ __all__ = [
     "get_engine",
     "read_spec",
     "size_text",
-    "vocabulary_command",
 ]
 
 API_VERSION = 1
@@ -170,6 +169,7 @@ class Fit(msgspec.Struct, frozen=True):
     kv_tokens: int  # tokens that the KV cache holds
     reason: str  # one sentence: why it fits or by how much it does not
     suggestions: list[str] = []
+    host: int = 0  # bytes of the host's memory beside a GPU; not in `total`
 
     @property
     def total(self) -> int:
@@ -268,6 +268,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class AddsTokens(Protocol):
+    """An engine that can grow a model's vocabulary by domain tokens."""
+
+    def add_tokens_command(self) -> list[str]:
+        """argv of a child that speaks engines.protocol; its spec and report are in docs/domain-tokens.md."""
+        ...
+
+
+@runtime_checkable
 class ComparesVersions(Protocol):
     """An engine that can look into two versions of a model layer by layer."""
 
@@ -324,8 +333,3 @@ def size_text(count: int) -> str:
 
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
-
-
-def vocabulary_command() -> list[str]:
-    """argv of the child that adds domain tokens to a model: spec and report in docs/domain-tokens.md."""
-    return [sys.executable, "-m", "engines.native.vocabulary"]

@@ -46,6 +46,9 @@ class NativeEngine:
     def compare_command(self) -> list[str]:
         return [sys.executable, "-m", "engines.native.compare_job"]
 
+    def add_tokens_command(self) -> list[str]:
+        return [sys.executable, "-m", "engines.native.vocabulary"]
+
     def fit(self, shape: ModelShape, spec: LaunchSpec, weights_bytes: int, available: int) -> Fit:
         """`weights_bytes`, the files' size, is not used: weights take their size in the engine's dtype.
 
@@ -97,6 +100,8 @@ def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, av
         )
         if longest < demand.max_model_len:
             reason += f" One request can have {longest:,} tokens at most."
+        if plan.host:
+            reason += f" Offloaded weights take {size_text(plan.host)} of host memory besides."
     elif short > 0:
         reason = (
             f"{size_text(plan.total)} are needed and {size_text(available)} are free: {size_text(short)} too little."
@@ -114,13 +119,15 @@ def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, av
         kv_tokens=plan.kv_tokens,
         reason=reason,
         suggestions=suggestions,
+        host=plan.host,
     )
 
 
 def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> list[str]:
     """Single changes that would make it fit, with numbers; each one is tried before it is named."""
     found = []
-    smaller = "bfloat16" if demand.device == "cuda" or shape.architecture in MIXTURES else "int8"
+    floating = demand.device == "cuda" or shape.architecture in MIXTURES or demand.offload_layers
+    smaller = "bfloat16" if floating else "int8"
     if demand.dtype != smaller and _fits(shape, replace(demand, dtype=smaller), available):
         table = demand.embedding_dtype
         saved = memory.weight_bytes(shape, demand.dtype, table) - memory.weight_bytes(shape, smaller, table)
@@ -135,10 +142,35 @@ def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> li
         found.append(
             f"Set max_model_len to {room} and kv_cache_bytes to {(room + demand.block_size) * per_token}: that fits."
         )
+    if not found and (offloading := _offloading(shape, demand, available)):
+        found.append(offloading)
     if not found:
         need = memory.plan(shape, replace(demand, dtype=smaller), available).total
         found.append(f"Choose a node with {size_text(need)} free (in {smaller}), or a smaller model.")
     return found
+
+
+def _offloading(shape: ModelShape, demand: memory.Demand, available: int) -> str:
+    """As few layers as leave room for a cache of some use; "" where that does not help, or was done."""
+    if demand.offload_layers:
+        return ""
+    to = "host" if demand.device == "cuda" else "disk"
+    dtype = "float32" if demand.dtype == "int8" else demand.dtype
+    for count in range(3, shape.layers + 1):
+        fewer = replace(demand, dtype=dtype, offload_layers=count, offload_to=to)
+        plan = memory.plan(shape, fewer, available)
+        if plan.total <= available and plan.kv_tokens >= min(demand.max_model_len, _USEFUL):
+            size = size_text(count * memory.layer_bytes(shape, dtype))
+            if to == "host":
+                return f"Set offload_layers to {count}: each step then copies {size} of weights from host memory."
+            return (
+                f"Set dtype to {dtype}, offload_layers to {count} and offload_to to disk: each step then reads {size} "
+                "of weights from the disk."
+            )
+    return ""
+
+
+_USEFUL = 2048  # tokens
 
 
 def _fits(shape: ModelShape, demand: memory.Demand, available: int) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 RECORD = "domain_tokens.json"
 """File of the version that says which of its tokens were added, and from which pieces."""
+SHOWN = 1000
+"""Rows of a report: it travels in events. The version's own file names every token."""
 _PLAN = ".plan"
 _STEP = 0.01  # of the progress bar: less is not told
 
@@ -69,8 +71,10 @@ def run(spec: Spec, channel: Channel) -> dict[str, Any]:
             "rows_before": files.config.vocab,
             "rows": rows,
         },
-        "terms": _terms(choice, vocabulary.size, measured),
-        "skipped": [{"term": term, "code": code, "reason": why} for term, code, why in choice.skipped],
+        "terms": _terms(choice, vocabulary.size, measured)[:SHOWN],
+        "terms_total": len(choice.terms),
+        "skipped": [{"term": term, "code": code, "reason": why} for term, code, why in choice.skipped[:SHOWN]],
+        "skipped_total": len(choice.skipped),
         "mined": len(candidates),
         "saving": None if measured is None else _saving(measured),
     }
@@ -140,24 +144,19 @@ def _mined(spec: Spec, vocabulary: Vocabulary, progress: Callable[[float], None]
 
 
 def _terms(choice: Choice, first: int, measured: saving.Saving | None) -> list[dict[str, Any]]:
+    """A row for each term; with a corpus those that save most come first. pieces: of one in running text, now."""
     rows = []
     place = first
     for term, forms in choice.terms.items():
         ids = range(place, place + len(forms))
         place += len(forms)
-        row: dict[str, Any] = {
-            "term": term,
-            "tokens": [
-                {"id": token, "text": form.text, "pieces": len(form.pieces)}
-                for token, form in zip(ids, forms, strict=True)
-            ],
-        }
+        row: dict[str, Any] = {"term": term, "ids": list(ids), "pieces": len(forms[0].pieces)}
         if measured is not None:
             used = [measured.used[token] for token in ids]
             row["count"] = sum(used)
             row["saved"] = sum(count * (len(form.pieces) - 1) for count, form in zip(used, forms, strict=True))
         rows.append(row)
-    return rows
+    return rows if measured is None else sorted(rows, key=lambda row: -int(row["saved"]))
 
 
 def _saving(measured: saving.Saving) -> dict[str, Any]:

@@ -10,5 +10,6 @@ class RegistryConfig(AppConfig):
         from tursiops.registry import sources
 
         sources.register()
+        kinds.register("registry.domain_tokens", "tursiops.registry.domain_tokens.kind", origin="tursiops.registry")
         kinds.register("registry.import", "tursiops.registry.imports.kind", origin="tursiops.registry")
         kinds.register("registry.compare", "tursiops.registry.comparisons.kind", origin="tursiops.registry")

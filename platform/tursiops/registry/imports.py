@@ -26,7 +26,7 @@ def run(run: JobRun) -> Outcome:
     source = registry.model_sources.get(run.job.spec["source"])
     spec = sources.child_spec(run.job.spec, key=str(version.pk))
     fetched = run.child(source.command(), spec, span=(0.0, FETCH_SHARE)).data
-    files = _taken_in(run, fetched, Path(spec["staging"]))
+    files = taken_in(run, fetched, Path(spec["staging"]))
     shutil.rmtree(spec["staging"], ignore_errors=True)
     twin = _same_content(version, files)
     if twin is not None:
@@ -34,7 +34,7 @@ def run(run: JobRun) -> Outcome:
         return Outcome({"version": str(twin.pk), "already_registered": True, "reason": reason})
     format = fetched.get("format") or _format(files)
     run.log.write("reading headers")
-    paths = _by_name(files, run.workdir / "files")
+    paths = linked(files, run.workdir / "files")
     command = registry.engine("native").inspect_command()
     facts = run.child(command, {"paths": paths, "format": format}, span=(FETCH_SHARE, 1.0)).data
     found = {name: fetched.get(name) or "" for name in ("revision", "license")}
@@ -50,7 +50,7 @@ def run(run: JobRun) -> Outcome:
     )
 
 
-def _taken_in(run: JobRun, fetched: dict[str, Any], staging: Path) -> dict[str, Blob]:
+def taken_in(run: JobRun, fetched: dict[str, Any], staging: Path) -> dict[str, Blob]:
     """Rows for what the child fetched: it is in the store already, or (a plugin's) in the staging folder."""
     files = {}
     for item in fetched.get("files", []):
@@ -79,7 +79,7 @@ def _same_content(version: Version, files: dict[str, Blob]) -> Version | None:
     return None
 
 
-def _by_name(files: dict[str, Blob], folder: Path) -> dict[str, str]:
+def linked(files: dict[str, Blob], folder: Path) -> dict[str, str]:
     """Links with the files' own names, so that a refusal names the file and not its digest."""
     folder.mkdir()
     for name, blob in files.items():

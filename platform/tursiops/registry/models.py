@@ -87,6 +87,7 @@ class LineageKind(models.TextChoices):
     QUANTIZED_FROM = "quantized_from"
     DISTILLED_FROM = "distilled_from"
     DRAFT_FOR = "draft_for"
+    EXTENDED_FROM = "extended_from"  # domain tokens were added
 
 
 class LineageEdge(PublicModel):
@@ -100,3 +101,17 @@ class LineageEdge(PublicModel):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "parent", "child"], name="lineage_once")]
+
+
+class Corpus(TeamOwned):
+    """A team's own text, UTF-8, one document or paragraph on a line: what tokens are counted on."""
+
+    name = models.CharField(max_length=100)
+    blob = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="+")
+    lines = models.BigIntegerField()
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from tursiops.accounts.models import Team
@@ -19,6 +19,7 @@ from tursiops.registry import names, rows, sources
 from tursiops.registry.models import Alias, Model, SourceKind, Version, VersionFile, VersionState
 
 IMPORTER = Actor("importer")
+MAKER = Actor("maker")
 DEFAULT_TASK = "text-generation"
 TASKS = {"embed": "feature-extraction", "score": "text-ranking"}
 """A shape's task → the model's, by the names that hubs give them."""
@@ -48,7 +49,7 @@ def import_model(
         model, is_new = Model.objects.get_or_create(team=team, name=name)
         if is_new:
             _tell_of_model(model, actor, "model.created", f"model {name} was made")
-        version = _next_version(
+        version = next_version(
             model, source_kind=_source_kind(source), source_ref=ref[:500], source_revision=revision[:100]
         )
         job = jobs.enqueue_job(
@@ -72,7 +73,7 @@ def _source_kind(source: str) -> str:
     return source if source in SourceKind.values else SourceKind.JOB
 
 
-def _next_version(model: Model, **fields: Any) -> Version:
+def next_version(model: Model, **fields: Any) -> Version:
     """Numbers are given under the model's lock: two imports at once get two numbers."""
     Model.objects.select_for_update().get(pk=model.pk)
     last = model.versions.aggregate(last=Max("number"))["last"] or 0
@@ -91,6 +92,18 @@ def version_failed(*, version: Version, reason: str) -> None:
     """Aliases and other versions stay as they are: the last good state is kept."""
     _set_state(version, VersionState.FAILED, reason)
     _tell_of_version(version, IMPORTER, "version.failed", f"{version} could not be imported: {reason}")
+
+
+def version_making(*, version: Version) -> None:
+    """A queued or running job that makes a version of another one; as `version_importing` of an import."""
+    _set_state(version, VersionState.IMPORTING, "")
+    _tell_of_version(version, MAKER, "version.importing", f"{version} is being made from {version.source_ref}")
+
+
+def version_not_made(*, version: Version, reason: str) -> None:
+    """As `version_failed` of an import."""
+    _set_state(version, VersionState.FAILED, reason)
+    _tell_of_version(version, MAKER, "version.failed", f"{version} could not be made: {reason}")
 
 
 def version_ready(*, version: Version, report: dict[str, Any]) -> None:
@@ -167,7 +180,9 @@ def delete_version(*, version: Version, actor: Actor) -> None:
 
 
 def _refuse_if_used(version: Version) -> None:
-    running = Job.objects.filter(subject_type="version", subject_id=version.pk).exclude(state__in=ENDED).first()
+    makes = Q(subject_type="version", subject_id=version.pk)
+    reads = Q(spec__base=str(version.pk))  # another version is being made of it
+    running = Job.objects.filter(makes | reads).exclude(state__in=ENDED).first()
     if running is not None:
         raise Conflict(
             f"{version} is in use by the job {running.title!r} ({running.state}).",

@@ -118,6 +118,38 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/corpora": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["corpora_list"];
+        put?: never;
+        post: operations["corpora_add"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/corpora/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete: operations["corpora_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/deployments": {
         parameters: {
             query?: never;
@@ -787,6 +819,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/versions/{id}/domain-tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Grow the vocabulary by the user's terms: the job makes the model's next version, or a preview. */
+        post: operations["versions_add_domain_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -930,6 +979,29 @@ export interface components {
              */
             text: string;
         };
+        Corpus: {
+            /** Format: uuid */
+            readonly id: string;
+            readonly name: string;
+            /** @description Bytes */
+            size: number;
+            readonly lines: number;
+            sha256: string;
+            /** Format: date-time */
+            readonly created_at: string;
+        };
+        CorpusInputRequest: {
+            /**
+             * Format: binary
+             * @description UTF-8 text, one document or paragraph on a line; at most 256 MiB
+             */
+            file: string;
+            /**
+             * @description Empty: the file's own
+             * @default
+             */
+            name: string;
+        };
         /** @description What of a revision can be asked for. */
         CreateDeploymentRequest: {
             /** Format: uuid */
@@ -999,6 +1071,45 @@ export interface components {
          * @enum {string}
          */
         DeviceEnum: "auto" | "cpu" | "cuda";
+        DomainTokensInputRequest: {
+            /** @description Words and phrases, each as it stands in texts */
+            terms?: string[];
+            /**
+             * Format: uuid
+             * @description To count tokens on, and to look for candidates in
+             */
+            corpus?: string | null;
+            /**
+             * @description So many terms are looked for in the corpus, by occurrences × tokens saved
+             * @default 0
+             */
+            candidates: number;
+            /**
+             * @description Occurrences that a candidate must have
+             * @default 5
+             */
+            min_count: number;
+            /**
+             * @description Leave out terms that need no token or can't have one; else they are an error
+             * @default false
+             */
+            skip_unneeded: boolean;
+            /**
+             * @description Of the tensors of a version that is GGUF. auto: exactly the values that the engine computes with
+             *
+             *     * `auto` - auto
+             *     * `float32` - float32
+             *     * `bfloat16` - bfloat16
+             *     * `float16` - float16
+             * @default auto
+             */
+            dtype: components["schemas"]["DtypeEnum"];
+            /**
+             * @description Count only; no version is made
+             * @default false
+             */
+            preview: boolean;
+        };
         DtypeCapacity: {
             dtype: string;
             /** @description At least one short request */
@@ -1015,6 +1126,14 @@ export interface components {
             by_concurrency: components["schemas"]["Combination"][];
             combinations: components["schemas"]["Combination"][];
         };
+        /**
+         * @description * `auto` - auto
+         *     * `float32` - float32
+         *     * `bfloat16` - bfloat16
+         *     * `float16` - float16
+         * @enum {string}
+         */
+        DtypeEnum: "auto" | "float32" | "bfloat16" | "float16";
         Engine: {
             name: string;
             label: string;
@@ -1246,9 +1365,10 @@ export interface components {
          * @description * `quantized_from` - Quantized From
          *     * `distilled_from` - Distilled From
          *     * `draft_for` - Draft For
+         *     * `extended_from` - Extended From
          * @enum {string}
          */
-        LineageKindEnum: "quantized_from" | "distilled_from" | "draft_for";
+        LineageKindEnum: "quantized_from" | "distilled_from" | "draft_for" | "extended_from";
         LineageNode: {
             /** Format: uuid */
             version: string;
@@ -1273,6 +1393,8 @@ export interface components {
             overhead: number;
             total: number;
             available: number;
+            /** @description Host memory beside a GPU, for offloaded weights; not in `total` */
+            host: number;
         };
         MemoryPart: {
             /** @description weights, kv_cache, tables, swap, graphs, workspace, reserved, other */
@@ -1428,6 +1550,21 @@ export interface components {
              */
             previous?: string | null;
             results: components["schemas"]["AuditEntry"][];
+        };
+        PaginatedCorpusList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Corpus"][];
         };
         PaginatedDeploymentList: {
             /** @example 123 */
@@ -2029,6 +2166,73 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ChecklistStep"][];
                 };
+            };
+        };
+    };
+    corpora_list: {
+        parameters: {
+            query?: {
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedCorpusList"];
+                };
+            };
+        };
+    };
+    corpora_add: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": components["schemas"]["CorpusInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Corpus"];
+                };
+            };
+        };
+    };
+    corpora_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
@@ -3118,6 +3322,34 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["CompareInputRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+        };
+    };
+    versions_add_domain_tokens: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description At most 100 characters */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DomainTokensInputRequest"];
             };
         };
         responses: {
