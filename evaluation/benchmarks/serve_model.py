@@ -26,8 +26,9 @@ TINY = {
 }  # fmt: skip
 
 
-def write(shape: str, folder: Path) -> dict[str, str]:
-    """Write the files of `shape` ("llama8b", "qwen06b", "tiny"); returns file name → path."""
+def write(shape: str, folder: Path, layers: int = 0) -> dict[str, str]:
+    """Write the files of `shape` ("llama8b", "qwen06b", "tiny"), with another number of layers where it is given;
+    returns file name → path."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.json"
     if shape == "tiny":
@@ -35,6 +36,8 @@ def write(shape: str, folder: Path) -> dict[str, str]:
     else:
         with resources.as_file(resources.files(shapes).joinpath(f"{shape}.json")) as path:
             shutil.copy(path, config)
+    if layers:
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": layers}))
     paths = [config, _tokenizer(json.loads(config.read_text())["vocab_size"], folder), _weights(config, folder)]
     return {path.name: str(path) for path in paths}
 

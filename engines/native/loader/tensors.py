@@ -39,6 +39,14 @@ class Mapped:
                 self._maps[info.path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         return memoryview(self._maps[info.path])[info.offset : info.offset + info.nbytes]
 
+    def passed(self, info: TensorInfo) -> None:
+        """Its bytes were copied: they need not count as our memory any more (they stay in the page cache)."""
+        mapped = self._maps.get(info.path)
+        first = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = info.offset + info.nbytes - first
+        if mapped is not None and length >= mmap.PAGESIZE and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED, first, length // mmap.PAGESIZE * mmap.PAGESIZE)
+
     def close(self) -> None:
         for mapped in self._maps.values():
             try:

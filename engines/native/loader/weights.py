@@ -1,16 +1,25 @@
-"""Tensors of a model as torch tensors: the file's float types as they are, quantized ones dequantized to float32."""
+"""Tensors of a model as torch tensors: the file's float types as they are, quantized ones dequantized to float32.
+
+A tensor goes from the mapped file straight into its place, on whichever device, converted on the way; no copy of it is
+made beside that one. Of a part of a tensor only the part is read.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 
 import torch
 
 from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.quants import dequantize
+from engines.native.loader.staging import Staging
 from engines.native.loader.tensors import Mapped, TensorInfo
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_BAND = 2**20
+"""Values that are dequantized, or turned over, at once."""
+_ALL = slice(None)
 
 
 class Weights:
@@ -19,23 +28,68 @@ class Weights:
     def __init__(self, files: ModelFiles) -> None:
         self._files = files
         self._mapped = Mapped()
+        self._staging: Staging | None = None  # made with the first tensor that goes to a GPU
 
     def __enter__(self) -> Weights:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._staging = None
         self._mapped.close()
         _return_heap()
 
-    def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """A copy of tensor `name` in `dtype`, on the CPU."""
-        return self._unpacked(self._files.tensors[name]).to(dtype, copy=True)
+    def read(
+        self, name: str, dtype: torch.dtype, device: torch.device | str = "cpu", *, rows: slice = _ALL
+    ) -> torch.Tensor:
+        """A copy of tensor `name`, or of some of its rows, in `dtype` on `device`."""
+        shape = list(self._files.tensors[name].shape)
+        shape[0] = len(range(*rows.indices(shape[0])))
+        target = torch.empty(shape, dtype=dtype, device=device)
+        self.into(name, target, rows=rows)
+        return target
 
-    def _unpacked(self, info: TensorInfo) -> torch.Tensor:
+    def into(self, name: str, target: torch.Tensor, *, rows: slice = _ALL, columns: slice = _ALL) -> None:
+        """Write tensor `name` over `target`, in its dtype and on its device.
+
+        rows, columns: of which part (of a matrix), as a rank of tensor parallelism has one; of the file only these are
+        read. The target may be any view: a part of a merged weight, or a transposed one. On a GPU it is there for what
+        the current stream does afterwards.
+        """
+        info = self._files.tensors[name]
+        turned = target.device.type == "cpu" and not target.is_contiguous() and target.dtype != _FLOATS.get(info.type)
+        for first, part in self._parts(info, rows, turned):
+            if columns != _ALL:
+                part = part[:, columns]
+            place = target if len(part) == len(target) else target[first : first + len(part)]
+            if target.device.type == "cuda":
+                self._staging = self._staging or Staging(target.device)
+                self._staging.copy(part, place)
+            else:
+                place.copy_(part.to(target.dtype) if turned else part)
+        self._mapped.passed(info)
+
+    def lent(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Tensor `name` for somebody who copies it: as it lies in the file where that is `dtype`. It may be written
+        over (the file is not), and must not be kept: its memory is the page cache's."""
+        info = self._files.tensors[name]
+        if _FLOATS.get(info.type) is not dtype:
+            return self.read(name, dtype)
+        return torch.frombuffer(self._mapped.bytes_of(info), dtype=dtype).view(info.shape)
+
+    def _parts(self, info: TensorInfo, rows: slice, in_bands: bool) -> Iterator[tuple[int, torch.Tensor]]:
+        """(first row, counted from the first asked for; tensor), whole or in bands that follow each other."""
         data = self._mapped.bytes_of(info)
-        if info.type in _FLOATS:
-            return torch.frombuffer(data, dtype=_FLOATS[info.type]).view(info.shape)
-        return torch.from_numpy(dequantize(data, info.type, info.shape))
+        count, *inner = info.shape
+        start, stop, _ = rows.indices(count)
+        width = info.nbytes // count
+        step = max(1, _BAND * count // info.elements) if in_bands or info.type not in _FLOATS else count
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            band, shape = data[first * width : last * width], (last - first, *inner)
+            if info.type in _FLOATS:
+                yield first - start, torch.frombuffer(band, dtype=_FLOATS[info.type]).view(shape)
+            else:
+                yield first - start, torch.from_numpy(dequantize(band, info.type, shape))
 
 
 def _return_heap() -> None:
