@@ -43,7 +43,7 @@ def take_trace(*, instance: Instance, actor: Actor, steps: int, timeout_s: float
     body = {"steps": steps, "timeout": timeout_s}
     data, found = _ask(instance, "POST", "/debug/trace", body, timeout_s + GRACE_S)
     recording = Recording(data, f"{_stem(instance)}-trace.json.gz", "application/gzip", found)
-    _record(instance, actor, "instance.traced", f"a trace of {found} steps was taken", found)
+    _record(instance, actor, "instance.traced", f"{_name(instance)}: a trace of {found} steps was taken.", found)
     return recording
 
 
@@ -53,7 +53,8 @@ def take_snapshot(*, instance: Instance, actor: Actor, steps: int, timeout_s: fl
     body = {"steps": steps, "timeout": timeout_s}
     data, found = _ask(instance, "POST", "/debug/memory/snapshot", body, timeout_s + GRACE_S)
     recording = Recording(data, f"{_stem(instance)}-memory.pickle", "application/octet-stream", found)
-    _record(instance, actor, "instance.memory_taken", f"a memory snapshot of {found} steps was taken", found)
+    text = f"{_name(instance)}: a memory snapshot of {found} steps was taken."
+    _record(instance, actor, "instance.memory_taken", text, found)
     return recording
 
 
@@ -127,9 +128,13 @@ _HINTS = {
 }
 
 
+def _name(instance: Instance) -> str:
+    return f"{instance.deployment.name} {instance.role} {instance.index}"
+
+
 def _stem(instance: Instance) -> str:
     """Names of deployments are safe in a file's name: `deployments.checks` sees to it."""
-    return f"{instance.deployment.name}-{instance.role}-{instance.index}"
+    return _name(instance).replace(" ", "-")
 
 
 def _record(instance: Instance, actor: Actor, kind: str, text: str, steps: int) -> None:
@@ -141,7 +146,7 @@ def _record(instance: Instance, actor: Actor, kind: str, text: str, steps: int) 
             kind=kind,
             subject_type="deployment",
             subject_id=deployment.pk,
-            text=f"{deployment.name} {instance.role} {instance.index}: {text}.",
+            text=text,
             payload=deployment_row(deployment),
             changes={"instance": [None, str(instance.pk)], "steps": [None, steps]},
         )

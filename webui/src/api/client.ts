@@ -64,6 +64,23 @@ export async function call<T>(path: string, options: CallOptions = {}): Promise<
   }
 }
 
+/** A file, saved by the browser under the name that the answer gives it. Throws ApiError. */
+export async function download(
+  path: string,
+  options: CallOptions = {},
+): Promise<{ size: number; headers: Headers }> {
+  const response = await send(path, options)
+  if (!response.ok) throw await toError(response)
+  const blob = await response.blob()
+  const name = /filename="([^"]+)"/.exec(response.headers.get('Content-Disposition') ?? '')?.[1]
+  const link = document.createElement('a')
+  link.href = URL.createObjectURL(blob)
+  link.download = name ?? 'download'
+  link.click()
+  URL.revokeObjectURL(link.href)
+  return { size: blob.size, headers: response.headers }
+}
+
 async function send(path: string, { method = 'GET', body, query, signal }: CallOptions): Promise<Response> {
   try {
     return await fetch(address(path, query), {

@@ -86,6 +86,35 @@ export interface EngineInfo extends Omit<Schema['Engine'], 'capabilities' | 'opt
   options_schema: JsonSchema
 }
 
+export type InstanceMemory = Schema['InstanceMemory']
+export type CompareInput = Pick<Schema['CompareInputRequest'], 'reference'> &
+  Partial<Schema['CompareInputRequest']>
+export interface LayerDifference {
+  layer: number
+  relative_error: number | null
+  /** Of the layer given the reference's input. */
+  own_error: number | null
+  least_cosine: number | null
+  worst_token: number
+}
+interface ComparedSide {
+  version: string
+  label: string
+  dtype: string
+}
+/** The report of a job of kind registry.compare; a number that is none is null. */
+export interface Comparison {
+  reference: ComparedSide
+  other: ComparedSide
+  tokens: number
+  layers: LayerDifference[]
+  kl: number | null
+  kl_p99: number | null
+  same_top: number
+  first_change: number
+  perplexity: [number | null, number | null]
+}
+
 export type Node = Schema['Node']
 export type NodeState = Schema['NodeStateEnum']
 export type Gpu = Schema['Gpu']

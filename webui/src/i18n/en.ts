@@ -1,10 +1,11 @@
 import { deployments } from './en/deployments'
+import { diagnosis } from './en/diagnosis'
 import { models } from './en/models'
 import { operations } from './en/operations'
 import { playground } from './en/playground'
 import { shared } from './en/shared'
 
-export const en = { ...shared, ...operations, models, deployments, playground }
+export const en = { ...shared, ...operations, models, deployments, playground, diagnosis }
 
 /** What every language must have: a missing key is a type error. */
 export type Dictionary = typeof en

@@ -1,8 +1,9 @@
 import type { Dictionary } from './en'
 import { deployments } from './zh/deployments'
+import { diagnosis } from './zh/diagnosis'
 import { models } from './zh/models'
 import { operations } from './zh/operations'
 import { playground } from './zh/playground'
 import { shared } from './zh/shared'
 
-export const zh: Dictionary = { ...shared, ...operations, models, deployments, playground }
+export const zh: Dictionary = { ...shared, ...operations, models, deployments, playground, diagnosis }

@@ -10,6 +10,7 @@ import { LogView } from '@/ui/LogView'
 import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
+import { ComparisonReport } from './ComparisonReport'
 import { JobActions } from './JobActions'
 import { kindName, tookText } from './jobText'
 
@@ -35,6 +36,9 @@ export function JobDetail() {
             <Card title={t.common.log} size="small">
               <LogView path={`jobs/${data.id}/log`} name={data.title} />
             </Card>
+            {data.kind === 'registry.compare' && data.state === 'succeeded' && (
+              <ComparisonReport job={data} />
+            )}
             {Object.keys(data.report).length > 0 && (
               <Card title={t.jobs.report} size="small">
                 <CodeBlock code={JSON.stringify(data.report, null, 2)} name={t.jobs.report} />

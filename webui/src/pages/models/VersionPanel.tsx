@@ -11,6 +11,7 @@ import { CodeBlock, Digest } from '@/ui/Copy'
 import { DataTable } from '@/ui/DataTable'
 import { formatBytes } from '@/ui/units'
 import { AliasEditor } from './AliasEditor'
+import { CompareButton } from './compare/CompareButton'
 import { ImportProgress } from './ImportProgress'
 import { ShapeTable } from './ShapeTable'
 
@@ -36,6 +37,7 @@ export function VersionPanel({ model, version }: { model: ModelDetail; version: 
           </Link>
         </Tooltip>
         <AliasEditor model={model} version={version} />
+        <CompareButton version={version} />
         {version.job && (
           <Link to={`/jobs/${version.job}`}>
             <Button type="link">{t.models.detail.importJob}</Button>

@@ -10,11 +10,14 @@ import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
 import { percent } from '@/ui/units'
 import { useAct } from '@/ui/useAct'
+import { useUrlState } from '@/ui/useUrlState'
+import { DiagnoseDrawer } from '../diagnose/DiagnoseDrawer'
 import { instanceName } from '../effective'
 import { InstanceFacts } from './InstanceFacts'
 
 export function InstancesTab({ deployment }: { deployment: Deployment }) {
   const t = useText()
+  const [diagnosed, setDiagnosed] = useUrlState('diagnose')
   const columns: ColumnsType<Instance> = [
     {
       title: t.deployments.detail.instance,
@@ -32,15 +35,27 @@ export function InstancesTab({ deployment }: { deployment: Deployment }) {
       title: t.deployments.detail.since,
       render: (_, instance) => <Time at={instance.ready_at} absent="–" />,
     },
-    { title: t.common.actions, render: (_, instance) => <InstanceActions instance={instance} /> },
+    {
+      title: t.common.actions,
+      render: (_, instance) => (
+        <InstanceActions instance={instance} onDiagnose={() => setDiagnosed(instance.id)} />
+      ),
+    },
   ]
   return (
-    <DataTable
-      columns={columns}
-      dataSource={deployment.instances}
-      locale={{ emptyText: t.deployments.detail.noInstances }}
-      expandable={{ expandedRowRender: (instance) => <InstanceFacts instance={instance} /> }}
-    />
+    <>
+      <DataTable
+        columns={columns}
+        dataSource={deployment.instances}
+        locale={{ emptyText: t.deployments.detail.noInstances }}
+        expandable={{ expandedRowRender: (instance) => <InstanceFacts instance={instance} /> }}
+      />
+      <DiagnoseDrawer
+        deployment={deployment.name}
+        instance={deployment.instances.find((one) => one.id === diagnosed)}
+        onClose={() => setDiagnosed('')}
+      />
+    </>
   )
 }
 
@@ -68,7 +83,7 @@ function StateCell({ instance }: { instance: Instance }) {
   )
 }
 
-function InstanceActions({ instance }: { instance: Instance }) {
+function InstanceActions({ instance, onDiagnose }: { instance: Instance; onDiagnose: () => void }) {
   const t = useText()
   const act = useAct()
   const mayChange = useMayChange()
@@ -79,6 +94,9 @@ function InstanceActions({ instance }: { instance: Instance }) {
     <Space>
       <Button size="small" onClick={() => setParams({ tab: 'logs', instance: instance.id })}>
         {t.deployments.detail.viewLog}
+      </Button>
+      <Button size="small" disabled={!mayChange || instance.state !== 'ready'} onClick={onDiagnose}>
+        {t.diagnosis.open}
       </Button>
       <Popconfirm
         title={`${t.deployments.detail.restart}: ${name}`}
