@@ -45,7 +45,7 @@ def capacity_of(
         dtype=base.dtype,
         fits=least.fits,
         reason=reason,
-        weights=memory.weight_bytes(shape, base.dtype, base.embedding_dtype),
+        weights=memory.plan(shape, base, available).weights,
         max_model_len=longest,
         by_context=[room.widest(length) for length in contexts],
         by_concurrency=[room.deepest(count) for count in concurrencies],

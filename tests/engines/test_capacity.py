@@ -118,6 +118,16 @@ def test_options_count():
     assert swap.by_context[2].max_num_seqs < plain
 
 
+def test_offloading_makes_room():
+    found = [
+        _capacity(LLAMA8B, 12 * GIB, "bfloat16", [4096], [1], device="cuda", options={"offload_layers": count})
+        for count in (0, 16, 32)
+    ]
+    assert [each.fits for each in found] == [False, True, True]
+    assert 0 < found[1].by_context[0].max_num_seqs < found[2].by_context[0].max_num_seqs
+    assert found[2].weights < found[1].weights < found[0].weights
+
+
 def test_a_model_without_a_cache_has_no_such_answer():
     embedder = type(SMOLLM2)(*[getattr(SMOLLM2, name) for name in SMOLLM2.__struct_fields__[:-1]], task="embed")
     with pytest.raises(ValueError, match="keeps no KV cache"):

@@ -13,6 +13,7 @@ from tests.engines.weights import smollm2
 
 SMOLLM2 = ModelShape("llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 134_515_008, True)
 LLAMA8B = ModelShape("llama", 32, 4096, 14336, 32, 8, 128, 128_256, 131_072, 8_030_261_248)
+LLAMA70B = ModelShape("llama", 80, 8192, 28672, 64, 8, 128, 128_256, 131_072, 70_553_706_496)
 GIB = 2**30
 
 
@@ -45,6 +46,23 @@ def test_an_8_bit_table_is_counted():
     assert untied == 2 * (LLAMA8B.parameters - table) + table + 4 * 128_256
 
 
+def test_offloaded_layers_are_counted_where_they_lie():
+    table = 128_256 * 4096
+    layer = (LLAMA8B.parameters - 2 * table) * 2 // 32
+    whole = _fit(LLAMA8B, 80 * GIB, device="cuda", max_num_seqs=4)
+    host = _fit(LLAMA8B, 80 * GIB, device="cuda", max_num_seqs=4, options={"offload_layers": 20})
+    assert whole.weights - host.weights == 18 * layer  # two slots stay
+    assert (whole.host, host.host, host.overhead) == (0, 20 * layer, whole.overhead)
+    assert "host memory besides" in host.reason
+    disk = {"offload_layers": 20, "offload_to": "disk"}
+    assert _fit(LLAMA8B, 80 * GIB, device="cuda", max_num_seqs=4, options=disk).host == 3 * layer
+    cpu = _fit(LLAMA8B, 80 * GIB, device="cpu", dtype="float32", options=disk)
+    assert cpu.weights + 36 * layer == 4 * LLAMA8B.parameters
+    assert cpu.host == 0
+    assert _fit(LLAMA8B, 80 * GIB, device="cpu", options=disk).weights == cpu.weights  # "auto" is no int8 then
+    assert "offload_layers is 2" in _fit(LLAMA8B, 80 * GIB, device="cuda", options={"offload_layers": 2}).reason
+
+
 def test_kv_cache_takes_what_is_asked_in_whole_blocks():
     fit = _fit(SMOLLM2, 8 * GIB, device="cpu", kv_cache_bytes=100_000_000)
     block = 16 * memory.kv_bytes_per_token(SMOLLM2, "int8")
@@ -59,28 +77,40 @@ def test_gpu_cache_fills_what_is_free():
     assert large.kv_tokens > 5 * small.kv_tokens
 
 
+SHORT = {"max_model_len": 4096, "max_num_seqs": 2}
+
+
 @pytest.mark.parametrize(
-    ("device", "dtype", "gib"), [("cpu", "float32", 1.2), ("cpu", "float32", 1.1), ("cuda", "float32", 24)]
+    ("shape", "device", "dtype", "gib", "given"),
+    [
+        (SMOLLM2, "cpu", "float32", 1.2, {}),
+        (SMOLLM2, "cpu", "float32", 1.1, {}),
+        (LLAMA8B, "cuda", "float32", 24, {}),
+        (LLAMA8B, "cuda", "bfloat16", 12, {}),
+        (LLAMA8B, "cpu", "bfloat16", 8.5, SHORT),
+        (LLAMA70B, "cpu", "int8", 40, SHORT),
+    ],
 )
-def test_a_suggestion_that_is_followed_fits(device, dtype, gib):
-    shape = SMOLLM2 if device == "cpu" else LLAMA8B
+def test_a_suggestion_that_is_followed_fits(shape, device, dtype, gib, given):
     available = int(gib * GIB)
-    fit = _fit(shape, available, device=device, dtype=dtype)
+    fit = _fit(shape, available, device=device, dtype=dtype, **given)
     assert not fit.fits
     assert "MiB" in fit.reason or "GiB" in fit.reason
-    changes = [dict(word.split("=") for word in _changes(text)) for text in fit.suggestions]
+    changes = [dict(_changes(text)) for text in fit.suggestions]
     assert any(changes), fit.suggestions
     for change in changes:
-        spec = {"device": device, "dtype": dtype} | {k: v if k == "dtype" else int(v) for k, v in change.items()}
-        if change:
-            assert _fit(shape, available, **spec).fits, change
+        options = {name: change.pop(name) for name in ("offload_layers", "offload_to") if name in change}
+        if change or options:
+            spec = {"device": device, "dtype": dtype, **given, **change}
+            assert _fit(shape, available, options=options, **spec).fits, (change, options)
 
 
-def _changes(text: str) -> list[str]:
-    """'Set max_model_len to 512 and kv_cache_bytes to 99' → ['max_model_len=512', 'kv_cache_bytes=99']."""
-    words = text.replace(":", " ").replace(".", " ").split()
-    fields = ("dtype", "max_model_len", "kv_cache_bytes")
-    return [f"{word}={words[i + 2]}" for i, word in enumerate(words[:-2]) if word in fields and words[i + 1] == "to"]
+def _changes(text: str) -> list[tuple[str, int | str]]:
+    """'Set max_model_len to 512 and offload_to to disk' → [('max_model_len', 512), ('offload_to', 'disk')]."""
+    words = text.replace(":", " ").replace(".", " ").replace(",", " ").split()
+    fields = ("dtype", "max_model_len", "kv_cache_bytes", "offload_layers", "offload_to")
+    pairs = [(word, words[i + 2]) for i, word in enumerate(words[:-2]) if word in fields and words[i + 1] == "to"]
+    return [(field, int(value) if value.isdigit() else value) for field, value in pairs]
 
 
 def test_refusals_name_the_field():

@@ -54,6 +54,7 @@ class Estimate:
                 "overhead": self.need.overhead,
                 "total": self.need.total,
                 "available": self.need.available,
+                "host": self.need.host,
             },
             "kv_tokens": self.need.kv_tokens,
             "node": chosen.node if chosen else None,

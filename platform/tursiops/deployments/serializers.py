@@ -143,6 +143,7 @@ class MemorySerializer(serializers.Serializer[Any]):
     overhead = serializers.IntegerField()
     total = serializers.IntegerField()
     available = serializers.IntegerField()
+    host = serializers.IntegerField(help_text="Host memory beside a GPU, for offloaded weights; not in `total`")
 
 
 class EstimateSerializer(serializers.Serializer[Any]):

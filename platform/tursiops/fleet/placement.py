@@ -172,6 +172,10 @@ def _fit_gpus(requirement: Requirement, node: NodeRoom) -> Choice | Rejection:
     room = min(gpu.memory_free for gpu in chosen)
     need = requirement.fit("cuda", room * requirement.gpus)
     share = -(-need.total // requirement.gpus)
+    if need.host > node.memory_free:
+        free, total = size_text(node.memory_free), size_text(node.memory_total)
+        text = f"Host memory: {free} free of {total}, offloaded weights need {size_text(need.host)}."
+        return Rejection(node.name, "memory", text, need)
     if need.fits and share <= room:
         indices = tuple(gpu.index for gpu in chosen)
         return Choice(node.name, "cuda", indices, need, f"{_gpu_list(indices)}, {_why(node, share, room)}")

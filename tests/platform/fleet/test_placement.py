@@ -151,3 +151,15 @@ def test_the_loser_is_told_too():
 @pytest.mark.parametrize("state", ["suspect", "lost", "cordoned", "draining"])
 def test_only_ready_nodes_are_used(state):
     assert place(Requirement(needs(1)), [node("a", state=state)]).chosen is None
+
+
+def test_offloaded_weights_need_the_host_s_memory_too():
+    def fit(device: str, available: int) -> Fit:
+        return Fit(GIB, 0, 0, 0, available, True, 0, "", host=12 * GIB)
+
+    hosts = [node(name, free=free, gpus=[gpu(0, free=20)]) for name, free in (("large", 16), ("small", 8))]
+    outcome = place(Requirement(fit, "cuda"), hosts)
+    assert outcome.chosen is not None
+    assert outcome.chosen.node == "large"
+    [rejected] = outcome.rejected
+    assert rejected.reason == "Host memory: 8.00 GiB free of 32.00 GiB, offloaded weights need 12.00 GiB."
