@@ -16,7 +16,7 @@ from tursiops.core.models import Blob, BlobReplica
 from tursiops.deployments.models import Deployment, Instance, Revision
 from tursiops.fleet.models import Node
 from tursiops.jobs.models import Job
-from tursiops.registry.models import Alias, Model, SourceKind, Version, VersionFile, VersionState
+from tursiops.registry.models import Alias, Corpus, Model, SourceKind, Version, VersionFile, VersionState
 from tursiops.usage.models import UsageRecord
 
 _numbers = itertools.count(1)
@@ -122,6 +122,12 @@ def make_version(
 def make_alias(version: Version | None = None, name: str = "champion") -> Alias:
     version = version or make_version()
     return Alias.objects.create(model=version.model, version=version, name=name)
+
+
+def make_corpus(team: Team | None = None, **fields: Any) -> Corpus:
+    """Its row alone, as of `make_blob`."""
+    defaults: dict[str, Any] = {"name": unique("corpus"), "blob": make_blob(), "lines": 3}
+    return Corpus.objects.create(team=team or make_team(), **{**defaults, **fields})
 
 
 def make_job(team: Team | None = None, **fields: Any) -> Job:

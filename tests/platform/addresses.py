@@ -64,5 +64,6 @@ def one_of_each(team: Team) -> dict[str, Any]:
         "alias": factories.make_alias(version),
         "edge": edge,
         "revision": deployment.current,
+        "corpora": factories.make_corpus(team),
         "usage": factories.make_usage(team, deployment_id=deployment.pk),
     }

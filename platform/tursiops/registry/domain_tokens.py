@@ -146,7 +146,11 @@ def run(run: JobRun) -> Outcome:
         },
         span=(0.0, 1.0 if spec["preview"] else _GROW_SHARE),
     ).data
-    about = {"base": {"version": str(base.pk), "label": str(base)}, "preview": spec["preview"], **found}
+    about = {
+        "base": {"version": str(base.pk), "label": str(base)},
+        **{name: spec[name] for name in ("preview", "corpus", "dtype")},
+        **found,
+    }
     about["reason"] = sentence(found)
     if spec["preview"]:
         return Outcome(about)

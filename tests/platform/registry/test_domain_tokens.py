@@ -221,19 +221,15 @@ def test_a_job_is_queued_once_per_key_and_by_members_only(api, team, client):
 def test_another_team_sees_neither_version_nor_corpus(client, team, other_team, outsider, api):
     theirs = factories.make_version(team=other_team)
     assert_error_shape(client.post(url(theirs), {"terms": ["a"]}), 404)
-    corpus = make_corpus(other_team)
+    corpus = factories.make_corpus(other_team)
     body = {"terms": ["a"], "corpus": str(corpus.pk)}
     error = assert_error_shape(client.post(url(factories.make_version(team=team)), body), 400)
     assert "corpus" in error["fields"]
 
 
-def make_corpus(team) -> Corpus:
-    return Corpus.objects.create(team=team, name=factories.unique("corpus"), blob=factories.make_blob(), lines=3)
-
-
 class TestCorpora(ListBase, DeleteBase):
     url = "/api/v1/corpora"
-    make = staticmethod(make_corpus)
+    make = staticmethod(factories.make_corpus)
 
 
 def upload(client, content: bytes, **fields):

@@ -1,9 +1,18 @@
 import type { Dictionary } from './en'
 import { deployments } from './zh/deployments'
 import { diagnosis } from './zh/diagnosis'
+import { domainTokens } from './zh/domainTokens'
 import { models } from './zh/models'
 import { operations } from './zh/operations'
 import { playground } from './zh/playground'
 import { shared } from './zh/shared'
 
-export const zh: Dictionary = { ...shared, ...operations, models, deployments, playground, diagnosis }
+export const zh: Dictionary = {
+  ...shared,
+  ...operations,
+  models,
+  deployments,
+  playground,
+  diagnosis,
+  domainTokens,
+}

@@ -86,6 +86,7 @@ export const models = {
       quantized_from: 'quantized from',
       distilled_from: 'distilled from',
       draft_for: 'draft for',
+      extended_from: 'domain tokens added to',
     },
     lineageLabel: 'Lineage of the versions of this model',
     failedHint: 'The job names the file or tensor. Correct the source and import again.',

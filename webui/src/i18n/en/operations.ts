@@ -62,7 +62,11 @@ export const operations = {
     retry: 'Retry',
     subject: 'About',
     report: 'Report',
-    kinds: { 'registry.import': 'Model import', 'registry.compare': 'Comparison' } as Record<string, string>,
+    kinds: {
+      'registry.import': 'Model import',
+      'registry.domain_tokens': 'Domain tokens',
+      'registry.compare': 'Comparison',
+    } as Record<string, string>,
     nextStep: 'Next step',
     retryHint: 'Correct the cause, then retry.',
     rejectedHint: 'The work ran; a gate was not met. The report has the figures.',

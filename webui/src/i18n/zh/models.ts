@@ -81,7 +81,12 @@ export const models: typeof en = {
     deleteVersionEffect: (size) =>
       `此版本以及没有被其他对象使用的 ${size} 文件会删除。必须先删除使用它的部署。`,
     lineageEmpty: '还没有关系。量化、蒸馏和草稿版本会在这里显示由什么得来，以及得失多少。',
-    edge: { quantized_from: '量化自', distilled_from: '蒸馏自', draft_for: '用作草稿' },
+    edge: {
+      quantized_from: '量化自',
+      distilled_from: '蒸馏自',
+      draft_for: '用作草稿',
+      extended_from: '添加领域词元自',
+    },
     lineageLabel: '此模型各版本的谱系',
     failedHint: '任务会指出出错的文件或张量。请修正来源后重新导入。',
   },

@@ -63,7 +63,11 @@ export const operations: typeof en = {
     retry: '重试',
     subject: '对象',
     report: '报告',
-    kinds: { 'registry.import': '导入模型', 'registry.compare': '版本比较' },
+    kinds: {
+      'registry.import': '导入模型',
+      'registry.domain_tokens': '领域词元',
+      'registry.compare': '版本比较',
+    },
     nextStep: '下一步',
     retryHint: '排除原因，然后重试。',
     rejectedHint: '工作已执行，但没有达到门槛。数值见报告。',

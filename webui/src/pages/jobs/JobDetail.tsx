@@ -11,6 +11,7 @@ import { Loaded, Page } from '@/ui/Page'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
 import { ComparisonReport } from './ComparisonReport'
+import { DomainTokensReport } from './DomainTokensReport'
 import { JobActions } from './JobActions'
 import { kindName, tookText } from './jobText'
 
@@ -38,6 +39,9 @@ export function JobDetail() {
             </Card>
             {data.kind === 'registry.compare' && data.state === 'succeeded' && (
               <ComparisonReport job={data} />
+            )}
+            {data.kind === 'registry.domain_tokens' && data.state === 'succeeded' && (
+              <DomainTokensReport key={data.id} job={data} />
             )}
             {Object.keys(data.report).length > 0 && (
               <Card title={t.jobs.report} size="small">

@@ -12,6 +12,7 @@ import { DataTable } from '@/ui/DataTable'
 import { formatBytes } from '@/ui/units'
 import { AliasEditor } from './AliasEditor'
 import { CompareButton } from './compare/CompareButton'
+import { DomainTokensButton } from './domain/DomainTokensButton'
 import { ImportProgress } from './ImportProgress'
 import { ShapeTable } from './ShapeTable'
 
@@ -37,6 +38,7 @@ export function VersionPanel({ model, version }: { model: ModelDetail; version: 
           </Link>
         </Tooltip>
         <AliasEditor model={model} version={version} />
+        <DomainTokensButton version={version} />
         <CompareButton version={version} />
         {version.job && (
           <Link to={`/jobs/${version.job}`}>
