@@ -6,7 +6,7 @@ how a refusal is written. The text itself passes through unread.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 import orjson
@@ -34,22 +34,35 @@ class Dialect(Reader, Protocol):
         ...
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+"""Tokens. An engine that says anything else is not believed: what has passed is counted instead."""
+T = TypeVar("T")
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T | None:
+    """None for what is no JSON, of another form, or nested so deep that nobody reads it."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 class _Details(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = 0
+    cached_tokens: Count | None = 0
 
 
 class _Usage(msgspec.Struct, frozen=True):
     """All dialects' spellings: one answer uses one of them."""
 
-    prompt_tokens: int | None = 0
-    completion_tokens: int | None = 0
-    total_tokens: int | None = 0  # all that some engines tell of a rerank
+    prompt_tokens: Count | None = 0
+    completion_tokens: Count | None = 0
+    total_tokens: Count | None = 0  # all that some engines tell of a rerank
     prompt_tokens_details: _Details | None = None
-    input_tokens: int | None = 0
-    output_tokens: int | None = 0
+    input_tokens: Count | None = 0
+    output_tokens: Count | None = 0
     input_tokens_details: _Details | None = None
-    cache_read_input_tokens: int | None = 0
-    cache_creation_input_tokens: int | None = 0
+    cache_read_input_tokens: Count | None = 0
+    cache_creation_input_tokens: Count | None = 0
 
 
 class _Delta(msgspec.Struct, frozen=True):
@@ -93,7 +106,8 @@ class OpenAI:
         )
 
     def text_events(self, data: bytes) -> int:
-        return data.count(b"\n\n") or data.count(b"\n\r\n")  # line ends inside JSON are escaped
+        ends = data.count(b"\n\n") or data.count(b"\n\r\n")  # line ends inside JSON are escaped
+        return ends - data.count(b"\n:") - data.startswith(b":")  # comments keep connections alive, and say nothing
 
     def account(self, data: bytes, seen: Seen, keep_usage: bool) -> bool:
         if data == b"[DONE]":
@@ -137,10 +151,7 @@ class OpenAI:
         return b"data: " + error.json() + b"\n\n"
 
     def _decode(self, data: bytes) -> _Chunk | None:
-        try:
-            return _chunks.decode(data)
-        except msgspec.DecodeError:
-            return None
+        return _decoded(_chunks, data)
 
     def _count(self, chunk: _Chunk, seen: Seen) -> None:
         if chunk.usage is not None:
@@ -208,10 +219,9 @@ class Responses:
         return event is not None and event.type in _OPENING
 
     def read_whole(self, body: bytes, seen: Seen) -> None:
-        try:
-            self._count(_responses.decode(body), seen)
-        except msgspec.DecodeError:
-            return
+        response = _decoded(_responses, body)
+        if response is not None:
+            self._count(response, seen)
 
     def refusal(self, error: GatewayError) -> bytes:
         return error.json()
@@ -221,10 +231,7 @@ class Responses:
         return b"event: error\ndata: " + orjson.dumps(said) + b"\n\n"
 
     def _decode(self, data: bytes) -> _ResponseEvent | None:
-        try:
-            return _response_events.decode(data)
-        except msgspec.DecodeError:
-            return None
+        return _decoded(_response_events, data)
 
     def _count(self, response: _Response, seen: Seen) -> None:
         if response.usage is not None:
@@ -302,9 +309,8 @@ class Anthropic:
         return event is not None and event.type in ("message_start", "content_block_start", "ping")
 
     def read_whole(self, body: bytes, seen: Seen) -> None:
-        try:
-            message = _stops.decode(body)
-        except msgspec.DecodeError:
+        message = _decoded(_stops, body)
+        if message is None:
             return
         self._count(message.usage, seen)
         seen.finish_reason = _FINISH.get(message.stop_reason or "", message.stop_reason or "")
@@ -317,10 +323,7 @@ class Anthropic:
         return b"event: error\ndata: " + self.refusal(error) + b"\n\n"
 
     def _decode(self, data: bytes) -> _MessageEvent | None:
-        try:
-            return _message_events.decode(data)
-        except msgspec.DecodeError:
-            return None
+        return _decoded(_message_events, data)
 
     def _count(self, usage: _Usage | None, seen: Seen) -> None:
         """Input tokens come first, output tokens last; a field that an event leaves out keeps its value."""
@@ -329,7 +332,7 @@ class Anthropic:
         cached = usage.cache_read_input_tokens or 0
         prompt = (usage.input_tokens or 0) + cached + (usage.cache_creation_input_tokens or 0)
         seen.has_usage = True
-        seen.prompt_tokens = prompt or seen.prompt_tokens
+        seen.prompt_tokens = min(prompt, 2**31 - 1) or seen.prompt_tokens
         seen.cached_tokens = cached or seen.cached_tokens
         seen.completion_tokens = usage.output_tokens or 0
 

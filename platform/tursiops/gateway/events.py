@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+_EVENT = re.compile(rb".*?\n(?:\r?\n)+", re.DOTALL)
 DONE = b"data: [DONE]\n\n"
 PING = b": waiting\n\n"
 
@@ -83,6 +85,5 @@ def data_of(event: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Whole events, each with its blank line, whichever line ending it uses."""
-    separator = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
-    return [event + separator for event in data.split(separator) if event]
+    """Whole events, each with the blank lines that end it, whichever line endings they use. Nothing is lost."""
+    return _EVENT.findall(data)
