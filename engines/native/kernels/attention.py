@@ -16,6 +16,7 @@ import triton.language as tl
 
 from engines.native.kernels import INTERPRETED
 from engines.native.kernels.attention_plan import Launch, Workspace
+from engines.native.kernels.dependent import begin, dependent, wait
 
 LOG2_E = 1.4426950408889634
 MERGED = tl.constexpr(4096)
@@ -140,13 +141,16 @@ def paged_attention_kernel(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
-    INNER: tl.constexpr,
+    INNER: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
     tanh(s × INNER / 2) before it is scaled.
 
+    Lengths and tables are there before the first layer of a pass: they are read before the kernel in front has ended.
+
     MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits.
     """
+    begin(DEPENDENT)
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last blocks of a prompt see the most keys: start them first
     head, n_heads, split = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
     if ONE_BLOCK:
@@ -159,6 +163,7 @@ def paged_attention_kernel(
         q_first = (block - (q_start // BLOCK_Q + row)) * BLOCK_Q
     q_len = tl.load(cu_query + row + 1) - q_start
     if q_first >= q_len:
+        wait(DEPENDENT)
         return
     seq_len = tl.load(seq_lens + row)
     context = seq_len - q_len
@@ -168,6 +173,7 @@ def paged_attention_kernel(
     last = tl.minimum(context + q_first + BLOCK_Q, seq_len)  # end of the keys that this block's queries see
     n_splits = tl.maximum(tl.cdiv(last - first, split_tokens), 1)
     if split >= n_splits:
+        wait(DEPENDENT)
         return
     first += split * split_tokens
     end = tl.minimum(first + split_tokens, last)
@@ -179,6 +185,10 @@ def paged_attention_kernel(
     stored = used[:, None] & (d[None, :] < HEAD_DIM)
     first_place = ((q_start + q_first).to(tl.int64) * n_heads + head) * GROUP * HEAD_DIM  # of the block, in q and out
     inner = (lane // GROUP * n_heads * GROUP + lane % GROUP)[:, None] * HEAD_DIM + d[None, :]
+    table = tables + row.to(tl.int64) * table_stride
+    k_cache += head.to(tl.int64) * head_stride
+    v_cache += head.to(tl.int64) * head_stride
+    wait(DEPENDENT)
     query = tl.load(q + first_place + inner, mask=stored, other=0.0)
     if INTERP:
         query = query.to(tl.float32)
@@ -186,9 +196,6 @@ def paged_attention_kernel(
     top = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    table = tables + row.to(tl.int64) * table_stride
-    k_cache += head.to(tl.int64) * head_stride
-    v_cache += head.to(tl.int64) * head_stride
     whole = first
     if WINDOW == 0 and not ONE_BLOCK:  # a decode's single masked tile is not worth a second loop
         whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
@@ -237,6 +244,7 @@ def paged_attention(
     if launch.splits > 1:
         items = launch.query_blocks * kv_heads
         workspace.reserve(items, items * launch.splits * launch.block_q * group, head_dim)
+    follows = dependent(q.device)
     paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
         q, k_cache, v_cache, out, cu_query, seq_lens, block_tables,
         workspace.partial, workspace.stats, workspace.arrived,
@@ -245,6 +253,6 @@ def paged_attention(
         GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=k_cache.numel() >= 2**31, INTERP=INTERPRETED,
-        INNER=2 * scale / softcap if softcap else 0.0,
-        num_warps=launch.tile.warps, num_stages=launch.tile.stages,
+        INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows,
+        num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -12,6 +12,7 @@ Kind = Literal["decode", "chunk", "prefill"]
 PROGRAMS = 2  # per processor, where splits can make as many
 MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
 MIN_SPLIT_DECODE = {1024: 64, 1 << 31: 128}  # up to so many keys; measured on an H200, batch 1 and 8
+MANY = 4  # work items per processor from which on more programs at once are worth more than a deeper pipeline
 MAX_SPLIT = 4096  # keys per split of a decode, even where rows alone fill the device: a long row among short ones
 
 
@@ -31,7 +32,7 @@ HOPPER: dict[tuple[int, Kind], Tile] = {
     (64, "decode"): Tile(16, 64, 4, 4),
     (64, "chunk"): Tile(64, 64, 4, 3),
     (64, "prefill"): Tile(128, 64, 8, 3),
-    (128, "decode"): Tile(16, 32, 2, 4),
+    (128, "decode"): Tile(16, 32, 1, 4),
     (128, "chunk"): Tile(64, 64, 4, 3),
     (128, "prefill"): Tile(128, 64, 8, 3),
     (256, "decode"): Tile(16, 32, 4, 3),
@@ -114,6 +115,8 @@ def plan(
         size = max(size, MIN_SPLIT)
     split_tokens = -(-size // tile.block_n) * tile.block_n
     splits = max(1, -(-keys // split_tokens))
+    if kind == "decode" and tile.warps == 1 and query_blocks * kv_heads >= MANY * device.processors:
+        tile = replace(tile, stages=2)
     return Launch(
         tile=tile,
         block_d=max(16, _power_of_2(head_dim)),

@@ -98,12 +98,12 @@ def make_block(
     """following: [hidden], the norm that comes after the layer. cos_sin: of this layer, as `Ops.rope_and_cache` has
     it."""
     attention = _attention(config, index, layer, cos_sin, ops, pools)
-    mlp = _mlp(config, layer, ops)
+    if config.form == "pre":
+        return PreNormBlock(config, layer, following, ops, attention, _mlp(config, layer, ops, ops.summands))
+    mlp = _mlp(config, layer, ops, ops.linear)
     if config.form == "parallel":
         return ParallelBlock(config, layer, following, ops, attention, mlp)
-    if config.form == "sandwich":
-        return SandwichBlock(config, layer, following, ops, attention, mlp)
-    return PreNormBlock(config, layer, following, ops, attention, mlp)
+    return SandwichBlock(config, layer, following, ops, attention, mlp)
 
 
 class WatchedBlock:
@@ -116,6 +116,20 @@ class WatchedBlock:
         x, residual = self._finish(out, x, residual)
         self._seen(residual)
         return x, residual
+
+
+class FedBlock(WatchedBlock):
+    """One that is seen too, after which another model's residual stream goes on in place of its own."""
+
+    def __init__(self, block: Block, seen: Callable[[torch.Tensor], None], given: torch.Tensor, norm: Linear) -> None:
+        """given: [tokens, hidden], of any dtype and device. norm: what the next block has its input from."""
+        super().__init__(block, seen)
+        self._given, self._norm = given, norm
+
+    def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        _, residual = super().finish(out, x, residual)
+        given = self._given.to(residual, copy=True)  # the next block may write over it
+        return self._norm(given), given
 
 
 class PreNormBlock:
@@ -140,8 +154,9 @@ class PreNormBlock:
         return out[index], x, residual[index]  # x is not read again
 
     def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x, residual = self._ops.add_rms_norm(self._o(out), residual, self._post_norm, self._eps)
-        return self._ops.add_rms_norm(self._mlp(x), residual, self._following, self._eps)
+        ops, eps = self._ops, self._eps
+        x, residual = ops.add_rms_norm(ops.summands(self._o, out), residual, self._post_norm, eps)
+        return ops.add_rms_norm(self._mlp(x), residual, self._following, eps)
 
 
 class SandwichBlock(PreNormBlock):
@@ -161,7 +176,7 @@ class SandwichBlock(PreNormBlock):
 
     def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         ops, eps = self._ops, self._eps
-        x = ops.rms_norm(self._o(out), self._after_attention, eps)
+        x = ops.rms_norm(ops.linear(self._o, out), self._after_attention, eps)
         x, residual = ops.add_rms_norm(x, residual, self._post_norm, eps)
         x = ops.rms_norm(self._mlp(x), self._after_mlp, eps)
         return ops.add_rms_norm(x, residual, self._following, eps)
@@ -188,7 +203,7 @@ class ParallelBlock:
         return out[index], x[index], residual[index]
 
     def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        both = self._o(out).add_(self._mlp(x))
+        both = self._ops.linear(self._o, out).add_(self._mlp(x))
         return self._ops.add_rms_norm(both, residual, self._following, self._eps)
 
 
@@ -223,7 +238,7 @@ class Attention:
 
     def _queries(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
         return self._ops.rope_and_cache(
-            self._qkv(x), self._cos_sin, batch, *self._pools, self._q_norm, self._k_norm, self._eps
+            self._ops.summands(self._qkv, x), self._cos_sin, batch, *self._pools, self._q_norm, self._k_norm, self._eps
         )
 
 
@@ -268,23 +283,28 @@ class LatentAttention:
         return weights.q(self._ops.rms_norm(small, _given(weights.q_norm), self._shape.norm_eps))
 
 
-def _mlp(config: DecoderConfig, layer: LayerWeights, ops: Ops) -> Linear:
-    act = {"silu": ops.silu_mul, "gelu_tanh": ops.gelu_tanh_mul}[config.activation]
+Product = Callable[[Linear, torch.Tensor], torch.Tensor]
+"""A layer and its input → its output, as `Ops.linear` or `Ops.summands` gives it."""
+
+
+def _mlp(config: DecoderConfig, layer: LayerWeights, ops: Ops, product: Product) -> Linear:
+    """product: how what comes out last is made."""
+    gated = {"silu": ops.silu_gated, "gelu_tanh": ops.gelu_tanh_gated}[config.activation]
     if layer.moe is None:
-        return GatedMlp(_given(layer.gate_up), _given(layer.down), act)
+        return GatedMlp(_given(layer.gate_up), _given(layer.down), gated, product)
     experts = Experts(layer.moe, ops)
     if layer.moe.shared_gate_up is None:
         return experts
-    shared = GatedMlp(layer.moe.shared_gate_up, _given(layer.moe.shared_down), act)
+    shared = GatedMlp(layer.moe.shared_gate_up, _given(layer.moe.shared_down), gated, ops.linear)
     return WithShared(experts, shared, layer.moe.shared_gate)
 
 
 class GatedMlp:
-    def __init__(self, gate_up: Linear, down: Linear, act: Linear) -> None:
-        self._gate_up, self._down, self._act = gate_up, down, act
+    def __init__(self, gate_up: Linear, down: Linear, gated: Product, product: Product) -> None:
+        self._gate_up, self._down, self._gated, self._product = gate_up, down, gated, product
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._down(self._act(self._gate_up(x)))
+        return self._product(self._down, self._gated(self._gate_up, x))
 
 
 class Experts:

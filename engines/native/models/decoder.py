@@ -5,7 +5,7 @@ Which blocks comes from DecoderConfig (`engines.native.models.blocks`); what run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ import torch
 
 from engines.native.layers.embedding import Embedding
 from engines.native.layers.linear import Linear
-from engines.native.models.blocks import Block, LayerWeights, Pools, WatchedBlock, make_block
+from engines.native.models.blocks import Block, FedBlock, LayerWeights, Pools, WatchedBlock, make_block
 from engines.native.models.config import DecoderConfig
 from engines.native.offload import OffloadedLayer
 from engines.native.ops.base import Batch, Ops
@@ -42,11 +42,21 @@ class Decoder:
                 make_block, config, index, following=after, cos_sin=weights.cos_sin[index], ops=ops, pools=kv[index]
             )
             self._blocks.append(layer.block(make) if isinstance(layer, OffloadedLayer) else make(layer))
+        self._made = self._blocks
 
-    def watch(self, seen: Callable[[torch.Tensor], None]) -> None:
+    def watch(self, seen: Callable[[torch.Tensor], None], given: Sequence[torch.Tensor] = ()) -> None:
         """From now on show the residual stream after each layer, [tokens, hidden]; after the last one, of the tokens
-        that go on. To compare models; the tensors are written over afterwards."""
-        self._blocks = [WatchedBlock(block, seen) for block in self._blocks]
+        that go on. To compare models; the tensors are written over afterwards. given: another model's streams after
+        each layer but the last, which then go on in place of this one's."""
+        *blocks, last = self._made
+        self._blocks = [WatchedBlock(block, seen) for block in self._made]
+        if given:
+            norms = [layer.input_norm for layer in self.weights.layers[1:]]
+            fed = [
+                FedBlock(block, seen, stream, partial(self.ops.rms_norm, weight=norm, eps=self.config.norm_eps))
+                for block, stream, norm in zip(blocks, given, norms, strict=True)
+            ]
+            self._blocks = [*fed, WatchedBlock(last, seen)]
 
     @property
     def offloaded(self) -> bool:
@@ -67,4 +77,4 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[m, hidden] → [m, vocab], in the dtype of the activations."""
-        return self.weights.head(hidden)
+        return self.ops.linear(self.weights.head, hidden)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from engines.native.layers.linear import Linear
+
 if TYPE_CHECKING:
     from engines.native.decode_graph import DecodeGraphs
     from engines.native.models.decoder import Decoder
@@ -46,6 +48,15 @@ class Batch:
 
 
 class Ops(Protocol):
+    def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        """layer(x), [t, n]."""
+        ...
+
+    def summands(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        """layer(x) [t, n] for `add_rms_norm` or `rope_and_cache`, which also take what a set of operations may leave in
+        its place: float32 summands [splits, t, n]."""
+        ...
+
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x [t, h] → [t, h]: x / sqrt(mean(x²) + eps) × weight, statistics in float32."""
         ...
@@ -53,7 +64,7 @@ class Ops(Protocol):
     def add_rms_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(rms_norm(x + residual), x + residual); `residual` may be written in place."""
+        """(rms_norm(x + residual), x + residual); x: as `summands` gives it; `residual` may be written in place."""
         ...
 
     def rope_and_cache(
@@ -67,9 +78,9 @@ class Ops(Protocol):
         k_norm: torch.Tensor | None,
         eps: float,
     ) -> torch.Tensor:
-        """Split qkv [t, (hq + 2 hk) d], RMS-normalise q and k per head where weights [d] are given, rotate them
-        (half-split layout as in transformers; cos_sin [max position, d]: cos of d/2 angles, then sin), write k and v
-        at `batch.slots`, and return q [t, hq, d]."""
+        """Split qkv [t, (hq + 2 hk) d], as `summands` gives it, RMS-normalise q and k per head where weights [d] are
+        given, rotate them (half-split layout as in transformers; cos_sin [max position, d]: cos of d/2 angles, then
+        sin), write k and v at `batch.slots`, and return q [t, hq, d]."""
         ...
 
     def attention(
@@ -99,12 +110,12 @@ class Ops(Protocol):
         write key at `batch.slots` of cache [B, 1, s, d], and return q."""
         ...
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """[t, 2 f] → [t, f]: silu(first half) × second half."""
+    def silu_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
+        """gate_up: [t, h] → [t, 2 f]; its first half through silu, times the second: [t, f]."""
         ...
 
-    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """[t, 2 f] → [t, f]: gelu(first half), by the tanh approximation, × second half."""
+    def gelu_tanh_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
+        """As `silu_gated`, with the tanh approximation of gelu."""
         ...
 
     def experts(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from engines.native.layers.linear import Linear
 from engines.native.ops import capped
 from engines.native.ops.base import Batch
 from engines.native.ops.mixture import grouped_experts
@@ -28,6 +29,12 @@ class TorchOps:
         # Derived tensors that live as long as the model: by id, with the original, which keeps the id from reuse.
         self._doubled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._flat: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        return layer(x)
+
+    def summands(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        return layer(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         if x.dtype == torch.float32:
@@ -105,12 +112,12 @@ class TorchOps:
         self._write(cache, batch.slots, both[:, -1:])
         return both[:, :-1]
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
+    def silu_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up(x).chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
-    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
+    def gelu_tanh_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up(x).chunk(2, dim=-1)
         return F.gelu(gate, approximate="tanh").mul_(up)
 
     def experts(

@@ -13,6 +13,8 @@ from engines.native.decode_graph import DecodeGraphs
 from engines.native.kernels import INTERPRETED, fused
 from engines.native.kernels.attention import paged_attention
 from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
+from engines.native.kernels.linear import gated_linear, linear, ours
+from engines.native.layers.linear import DenseLinear, Linear
 from engines.native.ops.base import Batch
 from engines.native.ops.mixture import grouped_experts
 from engines.native.sample.triton_sampler import TritonSampler
@@ -44,6 +46,16 @@ class TritonOps:
 
     def __init__(self) -> None:
         self._devices: dict[torch.device, tuple[Device, Workspace]] = {}
+
+    def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(layer, DenseLinear) and self._few(x, layer):
+            return linear(x, layer.weight, layer.bias, splits=False)
+        return layer(x)
+
+    def summands(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(layer, DenseLinear) and self._few(x, layer):
+            return linear(x, layer.weight, layer.bias, splits=True)
+        return layer(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         return fused.rms_norm(x, weight, eps)
@@ -121,11 +133,13 @@ class TritonOps:
     ) -> torch.Tensor:
         raise ValueError("latent attention has no kernel yet: serve this model with device 'cpu'")
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        return fused.silu_mul(gate_up)
+    def silu_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(gate_up, DenseLinear) and self._few(x, gate_up, gated=True):
+            return gated_linear(x, gate_up.weight, gate_up.bias)
+        return fused.silu_mul(gate_up(x))
 
-    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
+    def gelu_tanh_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up(x).chunk(2, dim=-1)
         return F.gelu(gate, approximate="tanh").mul_(up)
 
     def experts(
@@ -143,6 +157,13 @@ class TritonOps:
             log.info("decode steps run without graphs: which experts a step needs is read back from the device")
             return None
         return DecodeGraphs(model, rows, sampler)
+
+    def _few(self, x: torch.Tensor, layer: DenseLinear, gated: bool = False) -> bool:
+        """Whether x's rows are few enough for our kernel, on a device it was measured on, in a dtype of its tiles."""
+        outputs = len(layer.weight) // (2 if gated else 1)
+        if not ours(rows=len(x), outputs=outputs, gated=gated) or x.dtype not in (torch.bfloat16, torch.float16):
+            return False
+        return self._on(x.device)[0].capability[0] == 9
 
     def _on(self, device: torch.device) -> tuple[Device, Workspace]:
         if device not in self._devices:

@@ -16,13 +16,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engines.native.kernels import attention, fused, int8_head, prep, sampling
+from engines.native.kernels import attention, fused, int8_head, linear, prep, sampling
 from engines.native.kernels.attention_plan import Device, Workspace, plan
 from tests.engines.kernels import reference
 
@@ -131,6 +132,13 @@ def launch_rest(dtype: torch.dtype) -> None:
         )  # fmt: skip
 
 
+def launch_linear(dtype: torch.dtype) -> None:
+    for rows in (2, 32, 64, 128):
+        weight = torch.zeros(1024, 256, dtype=dtype)
+        linear.linear(torch.zeros(rows, 256, dtype=dtype), weight, weight[:, 0].contiguous(), splits=True)
+        linear.gated_linear(torch.zeros(rows, 256, dtype=dtype), weight, None)
+
+
 def main(capabilities: list[int]) -> None:
     for capability in capabilities:
         known: dict[str, Any] = {"capability": capability}
@@ -139,9 +147,13 @@ def main(capabilities: list[int]) -> None:
             print(json.dumps(known | found), flush=True)
 
         with ExitStack() as stack:
-            for module in (attention, fused, int8_head, prep, sampling):
+            for module in (attention, fused, int8_head, linear, prep, sampling):
                 stack.enter_context(compiling(module, capability, report))
+                if hasattr(module, "dependent"):
+                    stack.enter_context(patch.object(module, "dependent", lambda _, at=capability: at >= 90))
             launch_rest(torch.bfloat16)
+            if capability // 10 == 9:  # elsewhere products are left to cuBLAS
+                launch_linear(torch.bfloat16)
             for known["head_dim"] in (64, 128):
                 for known["kind"], query in (("decode", 1), ("chunk", 8), ("prefill", 200)):
                     launch_attention(capability, known["head_dim"], query, 0, torch.bfloat16)

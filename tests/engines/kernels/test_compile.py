@@ -38,9 +38,10 @@ def test_compiles_without_spills(capability, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {entry["kernel"] for entry in found} == KERNELS
+    assert {entry["kernel"] for entry in found} == KERNELS | ({"linear_kernel"} if capability == 90 else set())
     attention = [entry for entry in found if entry["kernel"] == "paged_attention_kernel"]
     assert len(attention) == 6
-    assert [e for e in attention if e["stack"] or e["local"]] == []
+    products = [entry for entry in found if entry["kernel"] == "linear_kernel"]
+    assert [e for e in attention + products if e["stack"] or e["local"]] == []
     assert [e for e in found if e["stack"] > 16] == []  # a division's slow path has a frame of 8 bytes, nothing spilled
     assert [e for e in found if e["shared"] > SHARED_LIMIT[capability]] == []
