@@ -3,8 +3,8 @@
     computing again   recompute_s × n
     reading           fixed_s + (disk_s + swap_s) × n     from the file to the host, from there to the device
 
-As in `engines.native.swap_costs`, whose figures for the device are taken. The files that are timed are written for it
-and dropped from the system's memory before they are read, as far as it lets go of them.
+As in `engines.native.swap_costs`, whose figures for the device are taken (out and in: a little too much). The files
+that are timed are written for it and dropped from the system's memory before they are read, as far as it lets go.
 """
 
 from __future__ import annotations
