@@ -3,8 +3,9 @@
     python -m engines.native.compare REFERENCE OTHER [--dtype float32] [--other-dtype int8] [--text FILE] [--json FILE]
 
 REFERENCE and OTHER: a GGUF file, or a folder with safetensors, config.json and tokenizer.json; one model may stand in
-both places, in two dtypes. Per layer: the relative error of the residual stream, |b − a| / |a| over all tokens, and the
-least cosine of a token. Of the answers: KL(a ‖ b) in nats per token, and how often the likeliest token is the same.
+both places, in two dtypes. Per layer: the relative error of the residual stream, |b − a| / |a| over all tokens; that
+error where each layer of OTHER is given REFERENCE's stream, so what the layer adds by itself; and the least cosine of a
+token. Of the answers: KL(a ‖ b) in nats per token, and how often the likeliest token is the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import gc
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,8 +35,12 @@ TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class LayerDifference:
+    """own_error: the relative error where the layer is given the reference's residual stream, so what it adds itself;
+    None where that was not run."""
+
     layer: int
     relative_error: float
+    own_error: float | None
     least_cosine: float
     worst_token: int  # position of the token with that cosine
 
@@ -62,12 +67,13 @@ class Trace:
     logprobs: torch.Tensor
 
 
-def trace(runner: ModelRunner, ids: list[int]) -> Trace:
-    """One pass over `ids`. The runner is of no use for serving afterwards: its layers are watched."""
+def trace(runner: ModelRunner, ids: list[int], given: Sequence[torch.Tensor] = ()) -> Trace:
+    """One pass over `ids`. given: another model's residual streams, which each layer gets in place of this one's
+    (`Decoder.watch`). The runner is of no use for serving afterwards: its layers are watched."""
     layers: list[torch.Tensor] = []
     logits: list[torch.Tensor] = []
     model, head = runner.model, runner.model.weights.head
-    model.watch(lambda residual: layers.append(residual.float().cpu()))
+    model.watch(lambda residual: layers.append(residual.float().cpu()), given)
 
     def keep(hidden: torch.Tensor) -> torch.Tensor:
         found = head(hidden)
@@ -79,38 +85,46 @@ def trace(runner: ModelRunner, ids: list[int]) -> Trace:
     blocks = list(range(1, -(-len(ids) // runner.block_size) + 1))
     row, count = np.zeros(1, np.int32), np.array([len(ids)], np.int32)
     runner.launch(StepPlan(row, row, count, np.array([True]), [(0, 0, blocks)])).wait()
+    model.weights.head = head
     layers[-1] = layers[-1][1:]  # the first is the token that draws; it comes again among those that are scored
     scored = torch.cat([*logits[1:], logits[0]])  # of all tokens but the last, then of the last
     return Trace(layers, scored.log_softmax(-1))
 
 
-def compare(a: Trace, b: Trace, ids: list[int]) -> Comparison:
-    """Raises ValueError for models that have no layers in common to compare."""
+def compare(a: Trace, b: Trace, ids: list[int], own: Trace | None = None) -> Comparison:
+    """own: b once more, each layer given a's residual stream. Raises ValueError for models of two shapes."""
     if [x.shape for x in a.layers] != [x.shape for x in b.layers] or a.logprobs.shape != b.logprobs.shape:
         shapes = [f"{len(t.layers)} layers of {t.layers[0].shape[1]}, {t.logprobs.shape[1]} tokens" for t in (a, b)]
         raise ValueError(f"the two models are not of one shape: {shapes[0]} against {shapes[1]}")
-    layers = [_layer(index, one, other) for index, (one, other) in enumerate(zip(a.layers, b.layers, strict=True))]
+    fed: Sequence[torch.Tensor | None] = own.layers if own is not None else [None] * len(a.layers)
+    layers = [_layer(index, *three) for index, three in enumerate(zip(a.layers, b.layers, fed, strict=True))]
     kl = (a.logprobs.exp() * (a.logprobs - b.logprobs)).nan_to_num(0.0).sum(-1).double()
     same = a.logprobs.argmax(-1) == b.logprobs.argmax(-1)
     changed = (~same).nonzero().flatten().tolist()
     targets = torch.tensor(ids[1:])[:, None]
-    own = [float(t.logprobs[:-1].gather(1, targets).double().mean().neg().exp()) for t in (a, b)]
+    perplexity = [float(t.logprobs[:-1].gather(1, targets).double().mean().neg().exp()) for t in (a, b)]
     return Comparison(
         len(ids), layers, float(kl.mean()), float(kl.quantile(0.99)), float(same.double().mean()),
-        changed[0] if changed else -1, (own[0], own[1]),
+        changed[0] if changed else -1, (perplexity[0], perplexity[1]),
     )  # fmt: skip
 
 
-def _layer(index: int, a: torch.Tensor, b: torch.Tensor) -> LayerDifference:
+def _layer(index: int, a: torch.Tensor, b: torch.Tensor, own: torch.Tensor | None) -> LayerDifference:
     cosine = torch.nn.functional.cosine_similarity(a, b, dim=-1)
     worst = int(cosine.argmin())
-    return LayerDifference(index, float((b - a).norm() / a.norm()), float(cosine[worst]), worst)
+    own_error = None if own is None else _relative(a, own)
+    return LayerDifference(index, _relative(a, b), own_error, float(cosine[worst]), worst)
+
+
+def _relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((b - a).norm() / a.norm())
 
 
 def table(found: Comparison) -> str:
-    lines = ["layer  relative error  least cosine  at token"]
+    lines = ["layer  relative error     of its own  least cosine  at token"]
     lines += [
-        f"{each.layer:5d}  {each.relative_error:14.3e}  {each.least_cosine:12.6f}  {each.worst_token:8d}"
+        f"{each.layer:5d}  {each.relative_error:14.3e}  {_own(each):>13}  {each.least_cosine:12.6f}  "
+        f"{each.worst_token:8d}"
         for each in found.layers
     ]
     grown = max(found.layers, key=lambda each: each.relative_error)
@@ -122,6 +136,10 @@ def table(found: Comparison) -> str:
         f"perplexity of the text {found.perplexity[0]:.4f} against {found.perplexity[1]:.4f}",
     ]
     return "\n".join(lines)
+
+
+def _own(layer: LayerDifference) -> str:
+    return "–" if layer.own_error is None else f"{layer.own_error:.3e}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +179,13 @@ def run(
         raise ValueError("the text has fewer than two tokens")
     if _ids(configs[1], text or TEXT) != ids:
         raise ValueError("the two models cut the text into different tokens: their layers can't be compared")
-    a = _traced(configs[0], ids, lambda share: progress(0.5 * share, "the reference: loaded, then run"))
-    b = _traced(configs[1], ids, lambda share: progress(0.5 + 0.5 * share, "the other version: loaded, then run"))
-    return compare(a, b, ids)
-
-
-def _traced(config: EngineConfig, ids: list[int], progress: Callable[[float], None]) -> Trace:
-    found = trace(build_runner(config, progress), ids)
+    a = trace(build_runner(configs[0], lambda share: progress(0.5 * share, "the reference: loaded, then run")), ids)
     gc.collect()  # one model in memory at a time
-    return found
+    runner = build_runner(configs[1], lambda share: progress(0.5 + 0.5 * share, "the other version: loaded, then run"))
+    b = trace(runner, ids)
+    if len(a.layers) != len(b.layers) or a.layers[0].shape != b.layers[0].shape:
+        return compare(a, b, ids)  # which says that they are not of one shape
+    return compare(a, b, ids, trace(runner, ids, a.layers[:-1]))
 
 
 def _ids(config: EngineConfig, text: str) -> list[int]:

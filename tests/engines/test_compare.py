@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from engines.native import compare
 from engines.native.config import EngineConfig
-from engines.native.runner import build_runner
+from engines.native.runner import ModelRunner, build_runner
 from tests.tiny_models import write_safetensors
 
 IDS = [5, 9, 60, 3, 77, 12, 41, 8, 30, 30, 2]
@@ -30,9 +30,13 @@ def saved(folder: Path, change: int = -1) -> Path:
 
 
 def traced(folder: Path) -> compare.Trace:
+    return compare.trace(runner_of(folder), IDS)
+
+
+def runner_of(folder: Path) -> ModelRunner:
     paths = {path.name: str(path) for path in folder.iterdir()}
     config = EngineConfig(format="safetensors", paths=paths, device="cpu", dtype="float32", max_model_len=64)
-    return compare.trace(build_runner(config), IDS)
+    return build_runner(config)
 
 
 @torch.inference_mode()
@@ -56,6 +60,19 @@ def test_equals_have_no_difference_and_a_change_shows_from_its_layer_on(tmp_path
     assert other.layers[1].relative_error > 1e-3
     assert other.layers[1].least_cosine < 1
     assert other.kl > 0
+    assert [each.own_error for each in other.layers] == [None, None, None]
+
+
+def test_the_error_of_its_own_is_in_the_changed_layer_alone(tmp_path):
+    a = traced(saved(tmp_path / "a"))
+    changed = runner_of(saved(tmp_path / "c", change=1))
+    b = compare.trace(changed, IDS)
+    found = compare.compare(a, b, IDS, compare.trace(changed, IDS, a.layers[:-1]))
+    accumulated, own = zip(*((each.relative_error, each.own_error) for each in found.layers), strict=True)
+    assert accumulated[2] > 1e-3  # what came from the layer before
+    assert own[1] == accumulated[1] > 1e-3
+    assert own[0] == 0
+    assert own[2] < 1e-6
 
 
 def test_the_command_prints_a_table_and_writes_figures(tmp_path, capsys):
@@ -65,7 +82,7 @@ def test_the_command_prints_a_table_and_writes_figures(tmp_path, capsys):
     assert "KL" in capsys.readouterr().out
     body = json.loads((tmp_path / "out.json").read_text())
     assert body["kl"] > 0
-    assert len(body["layers"]) == 1
+    assert [layer["own_error"] > 0 for layer in body["layers"]] == [True]
 
 
 def test_models_that_cannot_be_compared_are_told_apart(tmp_path, capsys):
