@@ -250,15 +250,15 @@ def layer_bytes(shape: Dimensions, dtype: str) -> int:
 
 def _offloaded(shape: Dimensions, demand: Demand) -> tuple[int, int, int]:
     """Bytes: of weights that leave the device, of overhead that comes to it, of weights in the host's memory beside
-    it. Two slots stay. What reads from a disk holds a layer in both its forms, beside a GPU in the host's memory."""
+    it. Two slots stay. What reads from a disk holds a layer, beside a GPU in the host's memory."""
     if not demand.offload_layers:
         return 0, 0, 0
     layer = layer_bytes(shape, demand.dtype)
     saved = (demand.offload_layers - 2) * layer
     if demand.device == "cuda":
-        return saved, 0, (demand.offload_layers if demand.offload_to == "host" else 3) * layer
+        return saved, 0, (demand.offload_layers if demand.offload_to == "host" else 1) * layer
     if demand.offload_to == "disk":
-        return saved, 3 * layer, 0
+        return saved, layer, 0
     return -2 * layer, 0, 0  # in the same memory, and twice
 
 

@@ -253,13 +253,7 @@ class Layout:
 
     def views(self, buffer: torch.Tensor) -> LayerWeights:
         """The layer, its tensors in `buffer`."""
-        tensors: list[torch.Tensor] = self._in(buffer)
-
-        class Giving(pickle.Unpickler):
-            def persistent_load(self, place: int) -> torch.Tensor:
-                return tensors[place]
-
-        layer: LayerWeights = Giving(io.BytesIO(self.structure)).load()  # bytes that `apart` made
+        layer: LayerWeights = _Giving(self.structure, self._in(buffer)).load()  # bytes that `apart` made
         return layer
 
     def _in(self, buffer: torch.Tensor) -> list[torch.Tensor]:
@@ -271,14 +265,32 @@ class Layout:
 
 def apart(layer: LayerWeights) -> tuple[bytes, list[torch.Tensor]]:
     """A layer's structure, and its tensors in the order in which they stand in it, each once."""
-    found: dict[int, tuple[int, torch.Tensor]] = {}
-
-    class Taking(pickle.Pickler):
-        def persistent_id(self, item: Any) -> int | None:
-            if isinstance(item, torch.Tensor):
-                return found.setdefault(id(item), (len(found), item))[0]
-            return None
-
     file = io.BytesIO()
-    Taking(file, protocol=pickle.HIGHEST_PROTOCOL).dump(layer)
-    return file.getvalue(), [tensor for _, tensor in found.values()]
+    pickler = _Taking(file)
+    pickler.dump(layer)
+    return file.getvalue(), list(pickler.found.values())
+
+
+class _Taking(pickle.Pickler):
+    """Leaves a number in the place of each tensor. No class in a function: its cycles would hold the tensors until the
+    collector comes."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.found: dict[int, torch.Tensor] = {}
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, item: Any) -> int | None:
+        if not isinstance(item, torch.Tensor):
+            return None
+        self.found.setdefault(id(item), item)
+        return self._numbers.setdefault(id(item), len(self._numbers))
+
+
+class _Giving(pickle.Unpickler):
+    def __init__(self, structure: bytes, tensors: list[torch.Tensor]) -> None:
+        super().__init__(io.BytesIO(structure))
+        self._tensors = tensors
+
+    def persistent_load(self, number: int) -> torch.Tensor:
+        return self._tensors[number]

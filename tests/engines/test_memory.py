@@ -55,7 +55,7 @@ def test_offloaded_layers_are_counted_where_they_lie():
     assert (whole.host, host.host, host.overhead) == (0, 20 * layer, whole.overhead)
     assert "host memory besides" in host.reason
     disk = {"offload_layers": 20, "offload_to": "disk"}
-    assert _fit(LLAMA8B, 80 * GIB, device="cuda", max_num_seqs=4, options=disk).host == 3 * layer
+    assert _fit(LLAMA8B, 80 * GIB, device="cuda", max_num_seqs=4, options=disk).host == layer
     cpu = _fit(LLAMA8B, 80 * GIB, device="cpu", dtype="float32", options=disk)
     assert cpu.weights + 36 * layer == 4 * LLAMA8B.parameters
     assert cpu.host == 0
