@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-START_S = 900.0
+START_S = 3600.0
 
 
 class Instance:

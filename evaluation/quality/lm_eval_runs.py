@@ -13,10 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,8 +28,9 @@ TASKS = Path(__file__).parent / "tasks"
 LENGTH = 1024
 """Tokens: lm-eval's window. Its API back end keeps one for the answer and one for the context, and so gets two more."""
 
-ROWS_AT_ONCE = 32
-"""That our engine computes: requests of four prompts each."""
+ROWS_AT_ONCE, PROMPTS = 32, 4
+"""That our engine computes, and the prompts of one request to it."""
+SIDES = ("ours", "hf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,61 +63,62 @@ class Setup:
     rows: dict[str, int]
     threads: int
 
-    def command(self, side: str, tasks: Sequence[str], arguments: dict[str, Any], batch: int) -> list[str]:
-        """argv of lm-eval. side: "ours" or "hf"."""
-        backend = "local-completions" if side == "ours" else "hf"
-        metadata = json.dumps({"data": str(self.data), "rows": self.rows})
-        chat = ["--apply_chat_template"] if KNOWN[tasks[0]].generates else []
-        return [
-            str(self.python), "-m", "lm_eval", "run", "--model", backend,
-            "--model_args", ",".join(f"{name}={value}" for name, value in arguments.items()),
-            "--tasks", ",".join(f"tursiops_{name}" for name in tasks), "--include_path", str(TASKS), *chat,
-            "--metadata", metadata, "--batch_size", str(batch), "--use_cache", str(self.work / side / "cache"),
+    def job(self, side: str, tasks: Sequence[str], instance: Instance) -> dict[str, Any]:
+        """What `lm_eval_driver` is given. side: "ours" or "hf"."""
+        generates = KNOWN[tasks[0]].generates
+        backend, arguments, batch = self._ours(instance) if side == "ours" else self._peer(generates)
+        argv = [
+            "run", "--model", backend, "--model_args", ",".join(f"{name}={value}" for name, value in arguments.items()),
+            "--batch_size", str(batch), *(["--device", "cpu"] if side == "hf" else []),
+            "--tasks", ",".join(f"tursiops_{name}" for name in tasks), "--include_path", str(TASKS),
+            *(["--apply_chat_template"] if generates else []),
+            "--metadata", json.dumps({"data": str(self.data), "rows": self.rows}),
+            "--use_cache", str(self.work / side / "cache"),
             "--output_path", str(self.folder(side, tasks)), "--log_samples",
-            *(["--device", "cpu"] if side == "hf" else []),
         ]  # fmt: skip
+        return {"argv": argv, "folder": str(self.folder(side, tasks)), "rows": self.rows_of(tasks)}
+
+    def _ours(self, instance: Instance) -> tuple[str, dict[str, Any], int]:
+        arguments = {
+            "base_url": f"{instance.url}/v1/completions",
+            "model": instance.name,
+            "tokenizer": self.model,
+            "tokenizer_backend": "huggingface",
+            "max_length": LENGTH + 2,
+            "num_concurrent": ROWS_AT_ONCE // PROMPTS,
+            "timeout": 3600,
+        }
+        return "local-completions", arguments, PROMPTS
+
+    def _peer(self, generates: bool) -> tuple[str, dict[str, Any], int]:
+        return "hf", {"pretrained": self.model, "dtype": "float32", "max_length": LENGTH}, PEER_BATCH[generates]
 
     def folder(self, side: str, tasks: Sequence[str]) -> Path:
         return self.work / side / "-".join(tasks)
 
-    def run(self, command: list[str], output: Path, key: str = "") -> None:
+    def rows_of(self, tasks: Sequence[str]) -> dict[str, int]:
+        return {name: self.rows[name] for name in tasks}
+
+    def done(self, side: str, tasks: Sequence[str]) -> dict[str, Any] | None:
+        """The job that was done before, of as many rows; None where it is still to be done."""
+        path = self.folder(side, tasks) / "command.json"
+        job: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        return job if job.get("rows") == self.rows_of(tasks) else None
+
+    def run(self, jobs: Sequence[dict[str, Any]], key: str) -> None:
         """Raises CalledProcessError where lm-eval fails."""
-        shutil.rmtree(output, ignore_errors=True)  # an earlier run's; its answers are in the cache
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(self.work / "hf-home")}
         threads = {"OMP_WAIT_POLICY": "PASSIVE"} | ({"OMP_NUM_THREADS": str(self.threads)} if self.threads else {})
         environment = {**os.environ, **offline, **threads, "OPENAI_API_KEY": key}
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdin=subprocess.DEVNULL)
-
-
-def run_ours(setup: Setup, tasks: Sequence[str], instance: Instance) -> list[str]:
-    """Returns lm-eval's argv."""
-    arguments = {
-        "base_url": f"{instance.url}/v1/completions",
-        "model": instance.name,
-        "tokenizer": setup.model,
-        "tokenizer_backend": "huggingface",
-        "max_length": LENGTH + 2,
-        "num_concurrent": ROWS_AT_ONCE // 4,
-        "timeout": 3600,
-    }
-    command = setup.command("ours", tasks, arguments, batch=4)
-    setup.run(command, setup.folder("ours", tasks), instance.token)
-    return command
-
-
-def run_peer(setup: Setup, tasks: Sequence[str]) -> list[str]:
-    """Returns lm-eval's argv."""
-    arguments = {"pretrained": setup.model, "dtype": "float32", "max_length": LENGTH}
-    command = setup.command("hf", tasks, arguments, PEER_BATCH[KNOWN[tasks[0]].generates])
-    setup.run(command, setup.folder("hf", tasks))
-    return command
+        command = [str(self.python), str(Path(__file__).with_name("lm_eval_driver.py"))]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, input=json.dumps(jobs).encode())
 
 
 def compared(setup: Setup, tasks: Sequence[str]) -> list[Comparison]:
     """What the two have written of `tasks`, which one call of lm-eval had together."""
     found = []
     for name in tasks:
-        ours, peer = (read_samples(setup.folder(side, tasks), f"tursiops_{name}") for side in ("ours", "hf"))
+        ours, peer = (read_samples(setup.folder(side, tasks), f"tursiops_{name}") for side in SIDES)
         found.append(compare(name, KNOWN[name].metric, ours, peer))
     return found
 
@@ -161,25 +161,20 @@ def main() -> None:
     # absolute, but not resolved: a virtual environment's python is a link, and resolving it leaves the environment
     python, work = options.lm_eval.absolute(), options.work.absolute()
     setup = Setup(options.model.absolute(), python, options.data.absolute(), work, rows, options.threads)
-    for side in ("ours", "hf"):
-        (setup.work / side).mkdir(parents=True, exist_ok=True)
-    groups = [[name for name in options.tasks if KNOWN[name].generates is kind] for kind in (False, True)]
-    comparisons, commands = [], []
-    engine: dict[str, Any] = {
-        "dtype": "float32",
-        "device": "cpu",
-        "max_model_len": LENGTH + 2,
-        "max_num_seqs": ROWS_AT_ONCE,
-    }
-    with (
-        Instance(setup.model, options.name, **engine) as instance,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        for tasks in filter(None, groups):
-            sides = [pool.submit(run_ours, setup, tasks, instance), pool.submit(run_peer, setup, tasks)]
-            commands += [side.result() for side in sides]
-            comparisons += compared(setup, tasks)
-            print(table(comparisons), flush=True)
+    kinds = [[name for name in options.tasks if KNOWN[name].generates is kind] for kind in (False, True)]
+    groups = [tasks for tasks in kinds if tasks]
+    runs = [(side, tasks) for tasks in groups for side in SIDES]
+    pending = [run for run in runs if setup.done(*run) is None]
+    if pending:
+        for side in SIDES:
+            (setup.work / side).mkdir(parents=True, exist_ok=True)
+        engine: dict[str, Any] = {"dtype": "float32", "device": "cpu", "options": {"threads": setup.threads}}
+        engine |= {"max_model_len": LENGTH + 2, "max_num_seqs": ROWS_AT_ONCE}
+        with Instance(setup.model, options.name, **engine) as instance:
+            setup.run([setup.job(*run, instance) for run in pending], instance.token)
+    comparisons = [each for tasks in groups for each in compared(setup, tasks)]
+    print(table(comparisons))
+    commands = [["lm_eval", *(setup.done(*run) or {})["argv"]] for run in runs]
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"lm_eval.{options.name}.json"
     path.write_text(json.dumps(report(options.name, setup, comparisons, commands), indent=1) + "\n")
