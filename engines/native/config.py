@@ -106,6 +106,14 @@ OPTIONS: dict[str, Option] = {
         "fcfs",
     ),
     "policy_window_ms": Option("Policy window", "Milliseconds that length_window looks over", 50, 1, 60_000),
+    "target_tpot_ms": Option(
+        "Target TPOT",
+        "Milliseconds between two tokens of a stream that prompts beside it should not exceed: a step carries as much "
+        "prefill as fits, by measured times; 0 = no target, prompts take the whole budget",
+        0,
+        0,
+        60_000,
+    ),
     "strict": Option(
         "Strict mode",
         "The same tokens to the last bit alone, in any batch, cached or preempted; on CPUs, at some cost of speed",
@@ -170,6 +178,7 @@ class EngineConfig:
     offload_to: str = "host"
     policy: str = "fcfs"
     policy_window_ms: int = 50
+    target_tpot_ms: int = 0
     threads: int = 0
     strict: bool = False
     ops: str = ""  # name in engines.native.ops.registry; "" = the device's own

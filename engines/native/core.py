@@ -41,6 +41,7 @@ from engines.native.ipc import (
     Update,
 )
 from engines.native.load_failure import load_failure
+from engines.native.pace import pace_of
 from engines.native.parent import die_with, is_child_of
 from engines.native.pipeline import Pipeline
 from engines.native.policies import policy_of
@@ -288,6 +289,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         host_cache=config.host_prefix_cache or disk is not None,
         disk=disk,
         policy=policy,
+        pace=pace_of(config, sizes.block_size),
     )
     facts = {
         "architecture": runner.config.architecture,
@@ -302,6 +304,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "swap_min_tokens": scheduling.swap_min_tokens,
         **({} if disk is None else disk.facts()),
         "policy": config.policy,
+        "target_tpot_ms": config.target_tpot_ms,
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
     }

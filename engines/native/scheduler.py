@@ -25,6 +25,7 @@ from engines.native.disk_tier import DiskTier
 from engines.native.draft import Draft, Drawn, Step
 from engines.native.grammar.constraints import Constraints, masks_of
 from engines.native.host_tier import HostTier
+from engines.native.pace import Pace, Unpaced
 from engines.native.policies import Policy
 from engines.native.prefixes import Prefixes
 from engines.native.request import Finish, Request, TimeoutLayer
@@ -40,7 +41,8 @@ MAX_DEFERRALS = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     """max_batched_tokens: budget of one step; at least one block more than max_num_seqs, so that a prefill advances
-    beside a full batch of decodes. host_blocks, swap_min_tokens: see `HostTier`. policy: None is by arrival."""
+    beside a full batch of decodes. host_blocks, swap_min_tokens: see `HostTier`. policy: None is by arrival. pace: None
+    lets prefill take the whole budget."""
 
     max_num_seqs: int
     max_batched_tokens: int
@@ -50,6 +52,7 @@ class SchedulerConfig:
     host_cache: bool = False
     disk: DiskTier | None = None
     policy: Policy | None = None
+    pace: Pace | None = None
 
 
 @dataclass(slots=True)
@@ -93,6 +96,7 @@ class Scheduler:
         self._free_rows = RowPool(config.max_num_seqs)
         self._prefixes = Prefixes(self.pool, self.host)
         self._deadlines = Deadlines()
+        self._pace = config.pace or Unpaced()
         self._sequence = 0
         self._launched = 0
         self._draining = False  # memory was short while steps were on their way
@@ -142,11 +146,14 @@ class Scheduler:
 
     def settle(self, request: Request, finish: Finish | None, message: str = "", code: str = "") -> None:
         """Every way out of the running set. None is a preemption: back to the queue, to be computed again."""
-        if request.row >= 0:
+        row = request.row
+        if row >= 0:
             if finish is None:
                 request.token_ids = self.table.history(request.row)
             elif finish in (Finish.STOP, Finish.LENGTH):
                 self._history.add(int(self.table.known[request.row]) - request.prompt_len)
+                if finish is Finish.LENGTH:
+                    self._prefixes.keep_tail(request, self.table.token_ids[row, : self.table.committed[row]])
             self._vacate(request)
         if finish is None:
             request.preemptions += 1
@@ -209,6 +216,7 @@ class Scheduler:
         step = draft.launch(self._launched + 1, self.table.num_computed, self.table.num_tokens)
         if step is not None:
             self._launched, plan = step.number, step.plan
+            self._pace.launched(plan, len(draft.decodes), now)
             step.swap_out, step.leaving = self.host.departures(self.pool, step.number)
             self.table.num_computed[plan.rows] += plan.count
             self.table.num_tokens[plan.rows] += plan.sample
@@ -236,6 +244,7 @@ class Scheduler:
             one_left &= ~table.constrained[rows] | (table.num_tokens[rows] == table.known[rows])
         decodes = rows[one_left & (table.num_tokens[rows] < table.max_total[rows])]  # not those whose last is drawn
         draft = Draft(self.config.max_batched_tokens - len(decodes), decodes)
+        self._pace.begin(table.num_computed, decodes)
         full = table.num_tokens[decodes] > table.num_blocks[decodes] * self.pool.block_size
         for row in decodes[full].tolist():
             request = table.requests[row]
@@ -253,10 +262,12 @@ class Scheduler:
 
     def _chunk(self, request: Request, draft: Draft) -> None:
         start = int(self.table.num_computed[request.row])
-        count = self._chunk_size(start, int(self.table.num_tokens[request.row]), draft.budget)
+        budget = self._pace.tokens(start, draft.budget)
+        count = self._chunk_size(start, int(self.table.num_tokens[request.row]), budget)
         if count and self._grow(request, start + count, draft):
             draft.chunks.append((request, count))
             draft.budget -= count
+            self._pace.took(start, count)
 
     def _chunk_size(self, start: int, end: int, budget: int) -> int:
         """Tokens to compute now. A chunk that is not the last ends at a block's end, so that the same prompt is
@@ -294,7 +305,7 @@ class Scheduler:
 
     def _admit(self, draft: Draft) -> None:
         deferred: list[Request] = []
-        while self.waiting and draft.budget > 0 and len(deferred) < MAX_DEFERRALS:
+        while self.waiting and draft.budget > 0 and not self._pace.spent and len(deferred) < MAX_DEFERRALS:
             request = self.waiting.pop()
             blocks = self._prefixes.cached(request)
             if self._prefixes.awaits(request, blocks):
@@ -385,6 +396,7 @@ class Scheduler:
 
     def commit(self, step: Step, output: StepOutput) -> Drawn:
         """Take in what the step computed. Rows whose request ended meanwhile are passed over."""
+        self._pace.done()
         table, plan = self.table, step.plan
         live = table.alive[plan.rows]
         rows = plan.rows[live]
@@ -425,6 +437,7 @@ class Scheduler:
 
     def fail(self, step: Step, message: str) -> None:
         """The pass raised: end the requests of this step, and no others."""
+        self._pace.done(failed=True)
         for row in step.plan.rows.tolist():
             request = self.table.requests[row]
             if request is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from engines.native.pace import TargetPace
 from engines.native.pipeline import Pipeline
 from engines.native.policies import Policy
 from engines.native.request import Finish, Request, SamplingParams, Timeouts
@@ -22,7 +23,7 @@ from tests.engines.fake_runner import FakeRunner
 class Driver:
     def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True,
                  depth: int = 1, host_blocks: int = 0, swap_min: int = 1, policy: Policy | None = None,
-                 host_cache: bool = False, disk: Path | None = None, **of_disk: Any):  # fmt: skip
+                 host_cache: bool = False, disk: Path | None = None, target: float = 0, **of_disk: Any):  # fmt: skip
         self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth, host_blocks=host_blocks)
         self.disk = FakeDisk(disk, self.runner, **of_disk) if disk and cache and host_blocks else None
         self.config = SchedulerConfig(
@@ -34,6 +35,7 @@ class Driver:
             host_cache=host_cache or self.disk is not None,
             disk=self.disk.tier if self.disk else None,
             policy=policy,
+            pace=TargetPace(target, block_size, lambda: self.now) if target else None,
         )
         self.scheduler = Scheduler(
             self.config, num_blocks=blocks, block_size=block_size, max_model_len=64, constraints=CountingConstraints()

@@ -57,6 +57,7 @@ shapes = st.fixed_dictionaries(
         "swap_min": st.sampled_from([1, 6]),
         "policy": st.sampled_from(POLICIES),
         "disk": st.sampled_from([False, False, True]),
+        "target": st.sampled_from([0, 0, 0.2, 5]),
     }
 )
 
