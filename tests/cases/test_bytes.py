@@ -34,7 +34,7 @@ drawn = st.builds(
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes(name: str) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(drawn)
     def check(data: bytes) -> None:
         TARGETS[name](data)

@@ -48,36 +48,36 @@ def test_fields_are_those_of_the_documentation() -> None:
         assert documented(title) - {"tokens"} <= named(fields) <= documented(title) | chat | {"add_special_tokens"}
 
 
-def bounded() -> Iterator[tuple[type[Any], str, Any]]:
-    """(endpoint, field, a value just outside of what the schema allows)."""
-    for make, fields in MADE.items():
-        for name, schema in fields(VOCAB)[1].items():
-            kinds = schema.get("anyOf", [schema])
-            if not isinstance(kinds[0], dict) or kinds[0].get("type") not in ("integer", "number"):
-                continue
-            if name == "timeout":  # of seconds or by layer: its own tests
-                continue
-            whole = kinds[0]["type"] == "integer"
-            low = kinds[0].get("minimum", kinds[0].get("exclusiveMinimum"))
-            if name != "max_tokens":  # its floor depends on echo
-                yield make, name, low if "exclusiveMinimum" in kinds[0] else low - (1 if whole else 0.5)
-            if kinds[0]["maximum"] != INT64 - 1:
-                yield make, name, kinds[0]["maximum"] + (1 if whole else 0.5)
-            yield make, name, "1"
+def outside(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(field, a value just outside of what its schema allows)."""
+    for name, schema in fields.items():
+        kind = schema.get("anyOf", [schema])[0]
+        if kind.get("type") not in ("integer", "number") or name == "timeout":  # whose layers have tests of their own
+            continue
+        step = 1 if kind["type"] == "integer" else 0.5
+        if name != "max_tokens":  # its floor depends on echo
+            yield name, kind["exclusiveMinimum"] if "exclusiveMinimum" in kind else kind["minimum"] - step
+        if kind["maximum"] != INT64 - 1:
+            yield name, kind["maximum"] + step
+        yield name, "1"
 
 
-@pytest.mark.parametrize(("make", "name", "value"), list(bounded()), ids=lambda part: getattr(part, "__name__", None))
-async def test_what_is_just_outside_of_a_bound_is_refused_by_name(
-    model: ServedModel, make: type[Any], name: str, value: Any
-) -> None:
-    body = {**ASKED[make][1], "model": NAME, name: value}
-    if name in ("beam_width", "length_penalty", "search_budget_ms"):
-        body["use_beam_search"] = True
-    if name == "top_logprobs":
-        body["logprobs"] = True
-    with pytest.raises(ApiError) as refused:
-        await make(model, body, 128).generation()
-    assert (refused.value.status, refused.value.param) == (400, name)
+BESIDE = dict.fromkeys(("beam_width", "length_penalty", "search_budget_ms"), "use_beam_search")
+BESIDE |= {"top_logprobs": "logprobs"}
+"""Fields that mean something only beside another one."""
+
+
+@pytest.mark.parametrize("make", MADE)
+async def test_what_is_just_outside_of_a_bound_is_refused_by_name(model: ServedModel, make: type[Any]) -> None:
+    tried = list(outside(MADE[make](VOCAB)[1]))
+    assert len(tried) > 50
+    for name, value in tried:
+        body = {**ASKED[make][1], "model": NAME, name: value}
+        if name in BESIDE:
+            body[BESIDE[name]] = True
+        with pytest.raises(ApiError) as refused:
+            await make(model, body, 128).generation()
+        assert (refused.value.status, refused.value.param) == (400, name)
 
 
 def test_every_route_of_a_generating_model_is_described_and_nothing_else(instance: Running) -> None:
