@@ -3,7 +3,7 @@
 weights     of the model; int8 weights that a library has packed can't be asked for their size: shape times a byte
 kv_cache    the pools of blocks
 tables      of the rows and of the sampler
-swap        host memory for KV blocks (beside a GPU it is no part of the device's)
+swap        host memory for KV blocks (beside a GPU, with that of offloaded layers, it is no part of the device's)
 graphs      of a GPU: what captured decode steps keep for themselves
 workspace   of a GPU: allocated, and none of the above: activations, library workspaces
 reserved    of a GPU: kept by the allocator, and free
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engines.native import memory
+from engines.native.offload import pinned
 
 if TYPE_CHECKING:
     from engines.native.runner import ModelRunner
@@ -33,9 +34,11 @@ def table(runner: ModelRunner) -> dict[str, Any]:
     """{device, dtype, parts: [{part, bytes, planned, measured}], total, planned_total, process, gpu}; sizes in bytes,
     planned null where the plan has no such part. Takes some milliseconds; the caller's loop waits."""
     plan, device = runner.sizes.plan, runner.device
-    weights = Sizes()
+    host = Sizes()
+    host.add(pinned(runner.model.weights.layers))
+    weights = Sizes(host.seen)
     weights.add(runner.model.weights)
-    pools, host = Sizes(weights.seen), Sizes(weights.seen)
+    pools = Sizes(weights.seen)
     pools.add(runner.model.kv)
     host.add(runner._host)
     tables = Sizes(weights.seen)

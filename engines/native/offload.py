@@ -49,6 +49,7 @@ class Offload:
         """count: of `layers`, spread evenly, so that others compute while one is brought. to: "host" or "disk"."""
         self.indices = [index * layers // count for index in range(count)]
         self._read, self._device, self._to = read, device, to
+        self.host: list[torch.Tensor] = []  # pieces, uint8
         self._fills: list[Fill] = []
         self._nbytes = 0  # of the largest
         self._slots: list[torch.Tensor] = []
@@ -63,7 +64,9 @@ class Offload:
         if self._to == "disk":
             self._fills.append(_FromDisk(self._read, index, layout, self._device))
         else:
-            self._fills.append(_FromHost(layout, tensors, self._device))
+            pieces = host_memory(layout.nbytes, self._device)
+            self.host += pieces
+            self._fills.append(_FromHost(layout, tensors, pieces))
         return OffloadedLayer(layer.input_norm.to(self._device, copy=True), position, layout, self)
 
     def start(self) -> None:
@@ -92,6 +95,12 @@ class OffloadedLayer:
 
     def block(self, make: Callable[[LayerWeights], Block]) -> Block:
         return self.owner.block(self, make)
+
+
+def pinned(layers: Sequence[LayerWeights | OffloadedLayer]) -> list[torch.Tensor]:
+    """What a decoder's layers keep in host memory beside a GPU."""
+    owners = {id(layer.owner): layer.owner for layer in layers if isinstance(layer, OffloadedLayer)}
+    return [piece for owner in owners.values() for piece in owner.host if piece.is_pinned()]
 
 
 class OffloadedBlock:
@@ -176,8 +185,8 @@ class Prefetcher:
 
 
 class _FromHost:
-    def __init__(self, layout: Layout, tensors: Sequence[torch.Tensor], device: torch.device) -> None:
-        self._pieces = host_memory(layout.nbytes, device)
+    def __init__(self, layout: Layout, tensors: Sequence[torch.Tensor], pieces: Sequence[torch.Tensor]) -> None:
+        self._pieces = pieces
         flat = torch.empty(layout.nbytes, dtype=torch.uint8)
         layout.write(tensors, flat)
         start = 0

@@ -183,7 +183,8 @@ def test_decode_graphs_are_not_asked_for(tmp_path, monkeypatch, caplog):
     paths = harness.saved(harness.transformers_model("llama", "graphs"), tmp_path)
     monkeypatch.setattr("engines.native.runner.make_ops", lambda name: _GraphOps())
     with caplog.at_level("INFO", "engines.native.offload"):
-        _runner(paths, offload_layers=3)
+        layers = _runner(paths, offload_layers=3).model.weights.layers
+    assert offload.pinned(layers) == []  # there is no GPU: what lies in memory is the instance's own
     assert _GraphOps.asked == 0
     assert "decode steps run without graphs" in caplog.text
     _runner(paths)
