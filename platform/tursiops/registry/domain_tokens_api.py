@@ -49,11 +49,7 @@ class CorpusViewSet(mixins.ListModelMixin, TeamViewSet):
         rows: RestrictedQuerySet = Corpus.objects.select_related("blob", "team")
         return rows
 
-    @extend_schema(
-        operation_id="corpora_add",
-        request={"multipart/form-data": CorpusInput},
-        responses={201: CorpusSerializer},
-    )
+    @extend_schema(operation_id="corpora_add", request=CorpusInput, responses={201: CorpusSerializer})
     def create(self, request: Request) -> Response:
         given = self.valid_input()
         file = given["file"]

@@ -2202,6 +2202,7 @@ export interface operations {
         };
         requestBody: {
             content: {
+                "application/json": components["schemas"]["CorpusInputRequest"];
                 "multipart/form-data": components["schemas"]["CorpusInputRequest"];
             };
         };

@@ -54,6 +54,7 @@ export function TermTable({ found, chosen, onChosen }: Props) {
             selectedRowKeys: chosen,
             onChange: onChosen,
             preserveSelectedRowKeys: true,
+            hideSelectAll: true, // antd draws it a second time, focusable, in a row that is hidden from readers
             getCheckboxProps: (row) => ({ 'aria-label': row.term }) as object,
           }
         }
