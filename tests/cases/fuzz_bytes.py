@@ -92,7 +92,7 @@ def fuzz_all(seconds: str) -> int:
         print(f"{name}: {'; '.join(told) or 'ended early'}", flush=True)
         if done.returncode:
             found = 1
-            print("\n".join(lines[-40:]), flush=True)
+            print(done.stdout[-4000:], "\n".join(lines[-4:]), sep="\n", flush=True)
     return found
 
 

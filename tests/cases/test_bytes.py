@@ -78,6 +78,7 @@ def test_events_that_end_in_different_ways_go_through_as_they_came() -> None:
 def test_comments_are_no_tokens() -> None:
     scanner = EventScanner(OPENAI, keep_usage=True, limit=1000)
     scanner.feed(b": waiting\n\n: waiting\n\n")
+    scanner.feed(b": of two\n: lines\n\n")
     scanner.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n: waiting\n\n')
     assert scanner.seen.events == 1
 

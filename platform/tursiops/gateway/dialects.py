@@ -107,7 +107,8 @@ class OpenAI:
 
     def text_events(self, data: bytes) -> int:
         ends = data.count(b"\n\n") or data.count(b"\n\r\n")  # line ends inside JSON are escaped
-        return ends - data.count(b"\n:") - data.startswith(b":")  # comments keep connections alive, and say nothing
+        comments = data.count(b"\n:") + data.startswith(b":")  # they keep connections alive, and say nothing
+        return max(0, ends - comments) if comments else ends
 
     def account(self, data: bytes, seen: Seen, keep_usage: bool) -> bool:
         if data == b"[DONE]":
