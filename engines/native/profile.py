@@ -4,7 +4,7 @@
 
 MODEL: a GGUF file, or a folder with safetensors, config.json and tokenizer.json. Wall times are taken without the
 profiler, the others in a second run with it (it slows the host, not the kernels). docs/performance.md says how to read
-the table.
+the table. Where it can be told which kernel does what (`engines.native.roofline`), each has its share of the roofline.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from statistics import median
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from engines.native import roofline
 from engines.native.config import EngineConfig
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
@@ -151,30 +152,68 @@ def main(arguments: list[str]) -> int:
     chooser = random.Random(1)
     prompts = [[chooser.randrange(runner.vocab_size) for _ in range(options.input)] for _ in range(options.batch)]
     step, profiler = run(config, runner, prompts)
-    print(report(step, runner))
+    print(report(step, runner, reached_by(step, runner, options.batch, options.input)))
     if options.trace:
         profiler.export_chrome_trace(str(options.trace))
         print(f"timeline: {options.trace}")
     return 0
 
 
-def report(step: Profile, runner: ModelRunner) -> str:
+@dataclass(frozen=True, slots=True)
+class Rooflines:
+    limits: roofline.Limits
+    parts: list[roofline.Reached]  # of the model
+    kernels: dict[str, roofline.Reached]
+
+
+def reached_by(step: Profile, runner: ModelRunner, rows: int, inputs: int) -> Rooflines:
+    """How near the device's limits the step came, with `rows` requests of `inputs` tokens each at its begin."""
+    limits = roofline.measure(runner.device, runner.sizes.dtype)
+    needs = roofline.products(runner.config, runner.sizes.dtype, rows)
+    attending = None
+    if runner.config.latent is None:
+        attending = roofline.attention(runner.config, runner.sizes.dtype, rows, inputs + FIRST + STEPS / 2)
+    parts, kernels = roofline.reached(step.works, STEPS, needs, attending, limits)
+    return Rooflines(limits, parts, {each.name: each for each in kernels})
+
+
+def report(step: Profile, runner: ModelRunner, rooflines: Rooflines | None = None) -> str:
     """The table of one step, as text."""
     weights = runner.sizes.plan.weights
     busy = "GPU busy" if runner.device.type == "cuda" else "in operations"
+    known = rooflines.kernels if rooflines else {}
     lines = [
         f"wall                {step.wall:9.3f} ms a step",
         f"{busy:19} {step.busy:9.3f} ms",
         f"host gap            {max(0.0, step.wall - step.busy):9.3f} ms",
         f"launch on the host  {step.launch:9.3f} ms",
         f"weights read at     {weights / step.wall / 1e6:9.1f} GB/s ({weights / 2**20:,.0f} MiB once a step)",
-        f"{'per step':>9} {'µs':>9} {'share':>6}  name",
+        f"{'per step':>9} {'µs':>9} {'share':>6} {'roofline':>8}  name",
     ]
     lines += [
-        f"{count:9g} {spent:9.1f} {spent / step.wall / 10:5.1f}%  {name[:90]}"
+        f"{count:9g} {spent:9.1f} {spent / step.wall / 10:5.1f}% {_share(known.get(name)):>8}  {name[:90]}"
         for name, count, spent in step.by_name()[:TOP]
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_by_part(rooflines) if rooflines else [])])
+
+
+def _share(reached: roofline.Reached | None) -> str:
+    return f"{reached.share:.0%}" if reached else "–"
+
+
+def _by_part(rooflines: Rooflines) -> list[str]:
+    bandwidth, flops = rooflines.limits.bandwidth / 1e9, rooflines.limits.flops / 1e12
+    lines = [
+        "",
+        f"measured here       {bandwidth:9.1f} GB/s in a copy, {flops:.3g} TFLOP/s in a product",
+        f"{'part':>9} {'µs':>9} {'least':>8} {'roofline':>8} {'GB/s':>8}",
+    ]
+    if not rooflines.parts:
+        return [*lines, "          which kernel does which product can't be told for this model on this device"]
+    return lines + [
+        f"{each.name:>9} {each.spent:9.1f} {each.least:8.1f} {_share(each):>8} {each.gigabytes:8.1f}"
+        for each in rooflines.parts
+    ]
 
 
 if __name__ == "__main__":

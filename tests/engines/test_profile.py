@@ -21,5 +21,8 @@ def test_a_step_of_the_demo_model_is_a_table_and_a_timeline(tmp_path, capsys):
     figures = {line[:19].strip(): float(line[19:].split()[0]) for line in table.splitlines()[:5]}
     assert 0 < figures["in operations"] < figures["wall"] * 2
     assert figures["launch on the host"] > 0
-    assert "quantized::linear_dynamic" in table
+    products = next(line for line in table.splitlines() if "quantized::linear_dynamic" in line)
+    assert products.split()[3].endswith("%")  # of the roofline
+    shares = {line.split()[0]: line.split()[3] for line in table.splitlines()[-5:]}
+    assert set(shares) == {"qkv", "o", "gate_up", "down", "head"}
     assert json.loads(trace.read_text())["traceEvents"]
