@@ -145,6 +145,18 @@ class BlockPool:
         block = self._index.get(key)
         return None if block is None else self._prefixes[block]
 
+    def demote(self, block: int) -> None:
+        """A cached block is to be the first that is reused; one that is in use is not found any more either."""
+        if self._references[block]:
+            self.forget(block)
+        else:
+            self._unlink(block)
+            self._link(block, after=NULL_BLOCK)
+
+    def key_of(self, block: int) -> Key | None:
+        """By which `block` is found; None: by none."""
+        return self._keys[block]
+
     def touch(self, blocks: Sequence[int], fence: int) -> None:
         """They are in use until step `fence` is settled, and then the last to be evicted."""
         self.acquire(blocks)

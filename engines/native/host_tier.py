@@ -103,6 +103,8 @@ class HostTier:
 
     def evicted(self, block: int, key: Key, prefix: Prefix) -> None:
         """As `LowerTier`: keep it, where something of the host is free."""
+        if len(key[1]) < 4 * self._pool.block_size:
+            return  # not full: of use to those who go on from it now
         host = self._pool.find(key)
         spills = host is None and self._pool.available > 0
         if host is not None:

@@ -17,16 +17,50 @@ class Prefixes:
         self._computing: dict[Key, Request] = {}
 
     def cached(self, request: Request) -> list[int]:
-        """Blocks of the device's prefix cache that begin it."""
+        """Blocks of the device's prefix cache that begin it: full ones, and of a fork one that has all that is left but
+        the last token."""
         if request.params.prompt_logprobs >= 0:  # needs the logits of every prompt token
             return []
-        return self._pool.match(request.token_ids, request.salt)[0]
+        blocks, prefix = self._pool.match(request.token_ids, request.salt)
+        if request.params.forks:
+            tail = request.token_ids[len(blocks) * self._pool.block_size : -1]
+            block = self._pool.find(self._pool.key(prefix, tail)) if len(tail) else None
+            if block is not None:
+                blocks.append(block)
+        return blocks
+
+    def _full(self, cached: list[int]) -> list[int]:
+        """`cached` without a last, unfilled block."""
+        key = self._pool.key_of(cached[-1]) if cached else None
+        return cached[:-1] if key is not None and len(key[1]) < 4 * self._pool.block_size else cached
+
+    def keep_tail(self, request: Request, token_ids: Int32) -> None:
+        """A fork ends, with its last step committed: make its last, unfilled block findable. token_ids: those computed.
+        What it went on from itself is of no more use, except to those of its round that still wait."""
+        pool = self._pool
+        if not request.params.forks or not pool.caching:
+            return
+        tail = token_ids[request.registered * pool.block_size :]
+        key: Key | None
+        if len(tail):
+            key, block = pool.key(request.prefix, tail), request.blocks[request.registered]
+            if pool.find(key) is None:
+                pool.enter(block, key, request.prefix)
+        else:
+            key = pool.key_of(request.blocks[request.registered - 1])
+        before = pool.find((key[0], key[1][:-4])) if key is not None else None
+        if before is not None:
+            pool.demote(before)
 
     def resume_at(self, request: Request, cached: list[int]) -> tuple[int, int, list[int]]:
         """(tokens whose keys it has already; how many blocks of `cached` it takes over; host blocks that follow them).
-        Where the device has all, the last token must still be computed for its logits: in a copy of its block."""
+        Where the device has all, the last token must still be computed for its logits: in a copy of its block. So it is
+        where a block that is not full holds all before it."""
         size, count = self._pool.block_size, len(request.token_ids)
-        computed = len(cached) * size
+        full = self._full(cached)
+        computed = len(full) * size
+        if len(full) < len(cached):
+            return count - 1, len(full), []
         if computed == count:
             return computed - 1, len(cached) - 1, []
         if request.host_blocks:
@@ -47,7 +81,7 @@ class Prefixes:
     def awaits(self, request: Request, cached: list[int]) -> bool:
         """Whether another is computing the block that it would compute next, or it is being read from the disk, so that
         it will hit if it waits."""
-        if request.host_blocks:
+        if request.host_blocks or len(self._full(cached)) < len(cached):
             return False
         if self.next_key(request.token_ids, cached, request.salt) in self._computing:
             return True

@@ -87,6 +87,9 @@ class SamplingParams:
     logprobs: int = -1  # −1 = none; 0 = of the sampled token; k = with the k most likely (≤ 20)
     prompt_logprobs: int = -1
     grammar: Grammar | None = None  # of the answer
+    forks: bool = (
+        False  # others go on from where it ends: its last, unfilled block stays to be found, and copied by them
+    )
 
 
 MAX_STOP_TOKEN_IDS = 64

@@ -31,6 +31,7 @@ arrivals = st.fixed_dictionaries(
         "tenant": st.sampled_from(["", "a", "b"]),
         "timeouts": st.builds(Timeouts, limit, limit, limit),
         "grammar": st.sampled_from([None, None, Grammar("anything")]),
+        "forks": st.booleans(),
     }
 )
 actions = st.lists(
@@ -41,6 +42,7 @@ actions = st.lists(
         st.just("second"),
         st.tuples(st.sampled_from(["abort", "abort in flight"]), st.integers(0, 30)),
         st.just("again"),
+        st.tuples(st.just("fork"), st.integers(0, 30)),
     ),
     min_size=1,
     max_size=40,
@@ -95,7 +97,9 @@ class Schedule:
         elif self.asked:
             kind, number = action  # type: ignore[misc]
             victim = sorted(self.asked)[number % len(self.asked)]
-            if kind == "abort":
+            if kind == "fork":
+                self._fork(victim)
+            elif kind == "abort":
                 driver.scheduler.end(victim, Finish.ABORT)
                 driver.collect()
             else:
@@ -104,8 +108,17 @@ class Schedule:
     def _arrive(self, arrival: dict) -> None:
         prompt = TRUNK[: arrival["shared"]] + arrival["own"] or [1]
         params = {name: arrival[name] for name in ("max_tokens", "min_tokens")} | {"stop_token_ids": arrival["stops"]}
+        params["forks"] = arrival["forks"]
         kept = {name: arrival[name] for name in ("salt", "priority", "tenant", "timeouts", "grammar")}
         self.asked[self.driver.add(prompt, **kept, **params)] = (prompt, SamplingParams(**params))
+
+    def _fork(self, parent: int) -> None:
+        """Two requests go on from where it is, as beams do."""
+        prompt, _ = self.asked[parent]
+        for own in range(2):
+            text = [*prompt, *self.driver.tokens[parent], own]
+            child = SamplingParams(max_tokens=1, forks=True)
+            self.asked[self.driver.add(text, max_tokens=1, forks=True)] = (text, child)
 
     def judge(self) -> None:
         driver = self.driver

@@ -1,8 +1,9 @@
 """Beam search: the most likely answers instead of drawn ones, for requests with `use_beam_search`.
 
 The search is that of transformers' `generate(num_beams=…)`, so that both give the same answers. Each round asks the
-engine for one token after every open beam. Beams share the blocks of what they have in common through the prefix cache;
-of a beam's own part, what lies in its last, unfilled block is computed again.
+engine for one token after every open beam: a fork of the request that found it. Forks share the blocks of what they
+have in common, and each copies the last, unfilled one to write on in it (`engines.native.prefixes`): a round computes
+one token per beam.
 """
 
 from __future__ import annotations
@@ -207,7 +208,9 @@ class BeamGenerator(Generator):
         generation, arrived = self._generation, asyncio.Event()
         prompt, first = generation.prompts[number], not search.open[0].length
         scores = generation.params.prompt_logprobs if first else -1
-        params = SamplingParams(temperature=0, max_tokens=1, logprobs=search.followers, prompt_logprobs=scores)
+        params = SamplingParams(
+            temperature=0, max_tokens=1, logprobs=search.followers, prompt_logprobs=scores, forks=True
+        )
         with ExitStack() as stack:
             streams = []
             for beam in search.open:
