@@ -217,7 +217,8 @@ from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 path, count, to = sys.argv[1:]
 engine = Offline(EngineConfig(format="gguf", paths={"m.gguf": path}, device="cpu", dtype="float32", max_model_len=512,
-                              max_num_seqs=2, kv_cache_bytes=60_000_000, offload_layers=int(count), offload_to=to))
+                              max_num_seqs=2, kv_cache_bytes=60_000_000, threads=1, offload_layers=int(count),
+                              offload_to=to))
 prompts = [list(range(100, 180)), list(range(700, 760))]
 found = engine.generate(prompts, SamplingParams(temperature=0, max_tokens=3))
 for k, v in engine.runner.model.kv:  # a cache in use has every page touched

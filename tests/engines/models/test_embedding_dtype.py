@@ -72,28 +72,28 @@ def test_another_dtype_is_refused_by_name():
 @pytest.mark.slow
 @pytest.mark.weights
 def test_the_demo_model_loses_next_to_nothing():
-    """Logits near those of the float table, and perplexity within 0.3 % of transformers' on the first windows."""
+    """Logits near those of the float table, and perplexity within 0.5 % of transformers' on the first window."""
     paths = {"model.gguf": str(smollm2())}
     reference = json.loads((DATA / "smollm2_135m_wikitext2_ppl.json").read_text())
-    windows = reference["windows"][:2]
+    windows = reference["windows"][:1]
     tokenizer, _ = load_tokenizer(open_model("gguf", paths))
     ids = tokenizer.encode((DATA / "wikitext2_head.txt").read_bytes().decode(), add_special_tokens=False).ids
     config = EngineConfig(
         format="gguf", paths=paths, device="cpu", dtype="float32", embedding_dtype="int8", max_model_len=640,
-        max_num_seqs=2, max_batched_tokens=256, prefix_cache=False,
+        max_num_seqs=2, max_batched_tokens=256, prefix_cache=False, threads=1,
     )  # fmt: skip
     engine = Offline(config)
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
     found = engine.generate([ids[window["window"] * 512 :][:512] for window in windows], params)
     change = -sum(sum(each.prompt_logprobs) for each in found) - sum(window["sum_nll"] for window in windows)
-    assert abs(math.exp(change / sum(window["scored"] for window in windows)) - 1) < 3e-3
-    small = _logits(engine.runner, ids[:96])
+    assert abs(math.exp(change / sum(window["scored"] for window in windows)) - 1) < 5e-3
+    small = _logits(engine.runner, ids[:64])
     plain = _logits(Offline(EngineConfig(
-        format="gguf", paths=paths, device="cpu", dtype="float32", max_model_len=640, max_num_seqs=2,
-    )).runner, ids[:96])  # fmt: skip
+        format="gguf", paths=paths, device="cpu", dtype="float32", max_model_len=640, max_num_seqs=2, threads=1,
+    )).runner, ids[:64])  # fmt: skip
     assert (small - plain).norm() / plain.norm() < 0.02
     kl = torch.nn.functional.kl_div(small.log_softmax(-1), plain.log_softmax(-1), log_target=True, reduction="none")
-    assert kl.sum(-1).mean() < 3e-3
+    assert kl.sum(-1).mean() < 1e-3
     assert (small.argmax(-1) == plain.argmax(-1)).float().mean() > 0.95
 
 
