@@ -24,8 +24,9 @@ QUESTION: Any = [{"role": "user", "content": "What is the capital of France? Ans
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Running]:
-    running = Running(smollm2(), max_model_len=512, max_num_seqs=4, kv_cache_bytes=48 * 2**20)
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    disk = {"kv_disk_path": str(tmp_path_factory.mktemp("blocks")), "kv_disk_bytes": 2**30}
+    running = Running(smollm2(), max_model_len=512, max_num_seqs=4, kv_cache_bytes=48 * 2**20, options=disk)
     try:
         yield running
     finally:
@@ -146,3 +147,24 @@ def test_rapid_cancel_and_resubmit_of_overlapping_prompts_is_stable_e9(real: Run
             assert list(threads.map(cancelled_and_asked_again, range(len(ends)))) == wanted
     real.eventually(lambda: real.metric("requests_running") == 0)
     assert real.metric('requests_finished_total{reason="abort"}') >= 2 * len(ends) * 2
+
+
+def test_a_killed_core_finds_its_prefixes_on_the_disk(real: Running) -> None:
+    """Last in this file: what the others asked lies there, too."""
+    asked: dict[str, Any] = {"prompt": "The quick brown fox jumps over the lazy dog. " * 20, "max_tokens": 6}
+    first = real.complete(**asked, temperature=0)
+    full = first["usage"]["prompt_tokens"] // 16 - (first["usage"]["prompt_tokens"] % 16 == 0)
+    real.eventually(lambda: real.metric('kv_disk_bytes_total{direction="written"}') >= full * 16 * 46_080, 20)
+    core = real.core
+    core.kill()
+    real.eventually(lambda: real.metric("core_restarts_total") == 1, 60)
+    real.eventually(lambda: real.client.get(real.url + "/health").status_code == 200, 60)
+    assert real.core.pid != core.pid
+    assert real.complete(**asked, temperature=0)["choices"][0]["text"] == first["choices"][0]["text"]
+    state = real.state
+    assert state is not None
+    assert state.facts["kv_disk_blocks_found"] >= full
+    assert real.metric("kv_disk_writing") == 1
+    if state.facts["kv_disk_min_tokens"] <= full * 16:  # a busy machine may have measured otherwise, or read late
+        names = [f'kv_disk_lookups_total{{result="{result}"}}' for result in ("hits", "late")]
+        real.eventually(lambda: sum(map(real.metric, names)) >= full)
