@@ -307,6 +307,8 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "target_tpot_ms": config.target_tpot_ms,
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
+        "embedding_dtype": config.embedding_dtype,
+        "offload_layers": config.offload_layers,
     }
     return Served(runner, scheduling, facts, constraints_of(config), partial(table, runner))
 
