@@ -28,7 +28,7 @@ TASKS = Path(__file__).parent / "tasks"
 LENGTH = 1024
 """Tokens: lm-eval's window. Its API back end keeps one for the answer and one for the context, and so gets two more."""
 
-ROWS_AT_ONCE, PROMPTS = 32, 4
+ROWS_AT_ONCE, PROMPTS = 32, 8
 """That our engine computes, and the prompts of one request to it."""
 SIDES = ("ours", "hf")
 
@@ -66,7 +66,7 @@ class Setup:
     def job(self, side: str, tasks: Sequence[str], instance: Instance) -> dict[str, Any]:
         """What `lm_eval_driver` is given. side: "ours" or "hf"."""
         generates = KNOWN[tasks[0]].generates
-        backend, arguments, batch = self._ours(instance) if side == "ours" else self._peer(generates)
+        backend, arguments, batch = self._ours(generates, instance) if side == "ours" else self._peer(generates)
         argv = [
             "run", "--model", backend, "--model_args", ",".join(f"{name}={value}" for name, value in arguments.items()),
             "--batch_size", str(batch), *(["--device", "cpu"] if side == "hf" else []),
@@ -78,14 +78,16 @@ class Setup:
         ]  # fmt: skip
         return {"argv": argv, "folder": str(self.folder(side, tasks)), "rows": self.rows_of(tasks)}
 
-    def _ours(self, instance: Instance) -> tuple[str, dict[str, Any], int]:
+    def _ours(self, generates: bool, instance: Instance) -> tuple[str, dict[str, Any], int]:
+        """One request after the other for log-likelihoods: lm-eval 0.4.13 fails on rolling ones that are concurrent and
+        cached (it makes a list of the key None)."""
         arguments = {
             "base_url": f"{instance.url}/v1/completions",
             "model": instance.name,
             "tokenizer": self.model,
             "tokenizer_backend": "huggingface",
             "max_length": LENGTH + 2,
-            "num_concurrent": ROWS_AT_ONCE // PROMPTS,
+            "num_concurrent": ROWS_AT_ONCE // PROMPTS if generates else 1,
             "timeout": 3600,
         }
         return "local-completions", arguments, PROMPTS
