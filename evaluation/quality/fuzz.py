@@ -131,19 +131,24 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     embeddings = arguments.requests // 5
-    reports = [
-        run(arguments, embeds=False, wanted=arguments.requests - embeddings),
-        run(arguments, embeds=True, wanted=embeddings),
-    ]
+    reports: list[Report] = []
+    for embeds, wanted in ((False, arguments.requests - embeddings), (True, embeddings)):
+        reports.append(run(arguments, embeds=embeds, wanted=wanted))
+        body = written(arguments.output, reports)
+    faults = [fault for report in reports for fault in report.faults]
+    print(f"{body['requests']} requests, {len(faults)} faults", *faults[:20], sep="\n")
+    return 1 if faults else 0
+
+
+def written(output: Path, reports: list[Report]) -> dict[str, Any]:
+    """The JSON of `reports`, in `output`: after each, so that a run that is cut off leaves what it had."""
     body = {
         "what": "evaluation.quality.fuzz", "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "python": platform.python_version(),
         "requests": sum(report.requests for report in reports), "reports": [asdict(report) for report in reports],
     }  # fmt: skip
-    arguments.output.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    faults = [fault for report in reports for fault in report.faults]
-    print(f"{body['requests']} requests, {len(faults)} faults", *faults[:20], sep="\n")
-    return 1 if faults else 0
+    output.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return body
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ def thinned(body: dict[str, Any], chosen: random.Random, *, said: bool) -> dict[
             made |= _WITH.get(name, {})
         if name == "stream_options" and chosen.random() < 0.5:
             made[name] = {"include_usage": True, "continuous_usage_stats": True}
+    limit = "max_output_tokens" if said else "max_tokens"
+    if ("messages" in made or said) and limit not in made and chosen.random() < 0.8:
+        made[limit] = 16  # without a limit an answer fills the context
     for name, most in _SMALL.items():
         if isinstance(made.get(name), int):
             made[name] = min(made[name], most)

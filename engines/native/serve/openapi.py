@@ -26,6 +26,8 @@ _ERROR = record(
     {"error": record({"message": STRING, "type": STRING, "param": nullable(STRING), "code": nullable(STRING)})}
 )
 _ANTHROPIC_ERROR = record({"type": one_of("error"), "error": record({"type": STRING, "message": STRING})})
+_EVENT: Schema = {"type": "object", "properties": {"event": STRING, "data": STRING}, "required": ["data"]}
+"""Of a stream: data is JSON, or [DONE]."""
 _USAGE = record({"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT})
 _POOLED_USAGE = record({"prompt_tokens": _COUNT, "total_tokens": _COUNT})
 _REASON = one_of("stop", "length", "timeout", "repetition", "tool_calls")
@@ -126,7 +128,7 @@ def _operations(model: ServedModel) -> dict[str, tuple[str, Schema]]:
         "/v1/responses": lambda: post(asked.response(vocab), _RESPONSE, stream=True),
         "/v1/messages": lambda: post(asked.message(vocab), _MESSAGE, stream=True, error=_ANTHROPIC_ERROR),
         "/v1/messages/count_tokens": lambda: post(
-            _counting(vocab), record({"input_tokens": _COUNT}), error=_ANTHROPIC_ERROR
+            asked.counting(), record({"input_tokens": _COUNT}), error=_ANTHROPIC_ERROR
         ),
     }
     pooling: dict[str, Callable[[], tuple[str, Schema]]] = {
@@ -142,11 +144,6 @@ def _operations(model: ServedModel) -> dict[str, tuple[str, Schema]]:
     return found | {path: make() for path, make in tasks.items()}
 
 
-def _counting(vocab: int) -> asked.Fields:
-    needed, optional = asked.message(vocab)
-    return {"messages": needed["messages"]}, {"max_tokens": needed["max_tokens"], **optional}
-
-
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
@@ -157,7 +154,7 @@ def _get(answer: Schema, *refusals: str) -> Schema:
 def _post(body: Schema, answer: Schema, *, stream: bool = False, error: Schema = _ERROR) -> Schema:
     good = _content(answer)
     if stream:
-        good["content"]["text/event-stream"] = {"schema": STRING}
+        good["content"]["text/event-stream"] = {"schema": _EVENT}
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {"200": good, **_refusals(*_REFUSALS, error=error)},

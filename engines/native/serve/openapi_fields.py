@@ -246,30 +246,43 @@ def response(vocab: int) -> Fields:
 
 
 def message(vocab: int) -> Fields:
+    own = {"stop_sequences": array(WORD, validate.MAX_STOPS), "metadata": ANY, "service_tier": ANY}
+    return {"max_tokens": integer(1), "messages": _turns()}, {
+        **_spelled_otherwise(vocab),
+        **_asked_of_messages(),
+        **own,
+    }
+
+
+def counting() -> Fields:
+    """What makes the prompt; how an answer would be drawn and ended says nothing here."""
+    return {"messages": _turns()}, {**_CHAT, **_asked_of_messages()}
+
+
+def _turns() -> Schema:
     texts = either(STRING, {"type": "array", "items": _TEXT_PART})
     result = record({"type": one_of("tool_result"), "tool_use_id": STRING}, {"content": texts, "is_error": BOOLEAN})
     use = record({"type": one_of("tool_use"), "id": STRING, "name": STRING}, {"input": OBJECT})
     thought = record({"type": one_of("thinking"), "thinking": STRING})
-    said = either(_TEXT_PART, use, thought)
     turn = either(
         record({"role": one_of("user"), "content": _blocks(either(_TEXT_PART, result))}),
-        record({"role": one_of("assistant"), "content": _blocks(said)}),
+        record({"role": one_of("assistant"), "content": _blocks(either(_TEXT_PART, use, thought))}),
         record({"role": one_of("system"), "content": _blocks(_TEXT_PART)}),
     )
+    return {"type": "array", "items": turn, "minItems": 1}
+
+
+def _asked_of_messages() -> dict[str, Schema]:
     tool = record({"name": text(tools.MAX_NAME_LENGTH, 1), "input_schema": OBJECT}, {"description": STRING})
-    choice = either(record({"type": one_of("auto", "any", "none")}), record({"type": one_of("tool"), "name": STRING}))
-    own = {
-        "system": texts,
-        "stop_sequences": array(WORD, validate.MAX_STOPS),
+    return {
+        "system": either(STRING, {"type": "array", "items": _TEXT_PART}),
         "tools": {"type": "array", "items": tool},
-        "tool_choice": choice,
+        "tool_choice": either(
+            record({"type": one_of("auto", "any", "none")}), record({"type": one_of("tool"), "name": STRING})
+        ),
         "thinking": record({"type": one_of("enabled", "disabled", "adaptive")}),
         "output_config": record({}, {"format": record({"type": one_of("json_schema"), "schema": OBJECT})}, closed=True),
-        "metadata": ANY,
-        "service_tier": ANY,
     }
-    needed = {"max_tokens": integer(1), "messages": {"type": "array", "items": turn, "minItems": 1}}
-    return needed, {**_spelled_otherwise(vocab), **own}
 
 
 def _blocks(block: Schema) -> Schema:

@@ -14,6 +14,8 @@ async def tokenize(model: ServedModel, body: validate.Body, max_len: int) -> dic
     """The ids that a completion (`prompt`) or a chat (`messages`) would begin with."""
     _check_model(model, body)
     if body.get("messages") is not None:
+        if body.get("prompt") is not None:
+            raise invalid("prompt", "prompt and messages are both given; give one of them")
         tokens = await chat_prompt(model, body)
     elif isinstance(body.get("prompt"), str):
         bos = validate.boolean(body, "add_special_tokens", True)

@@ -95,6 +95,13 @@ def test_a_generating_model_describes_no_pooling(model: ServedModel) -> None:
     assert "/v1/embeddings" not in paths
 
 
+def test_a_prompt_beside_messages_is_refused(instance: Running) -> None:
+    body = {"prompt": False, "messages": [{"role": "user", "content": "x"}]}
+    refused = instance.post("/tokenize", body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "prompt")
+    assert instance.post("/tokenize", {**body, "prompt": None}).status_code == 200
+
+
 def test_the_wrong_method_is_told_the_right_one(instance: Running) -> None:
     headers = {"Authorization": f"Bearer {instance.token}"}
     for path, allowed in (("/v1/completions", {"POST"}), ("/health", {"GET", "HEAD"})):
