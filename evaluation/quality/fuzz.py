@@ -86,7 +86,7 @@ def _slice(arguments: argparse.Namespace, instance: Instance, calls: Path, seed:
     command = [
         arguments.schemathesis, "run", f"{instance.url}/openapi.json", "--no-color", "--seed", str(seed),
         "--header", f"Authorization: Bearer {instance.token}", "--checks", CHECKS, "--warnings", "off",
-        "--phases", "coverage,fuzzing" if first else "fuzzing", "--max-examples", str(arguments.examples),
+        "--phases", arguments.phases if first else "fuzzing", "--max-examples", str(arguments.examples),
         "--continue-on-failure", "--no-shrink", "--request-timeout", "120", "--generation-database", "none",
         "--suppress-health-check", "all", "--exclude-path", "/metrics",
     ]  # fmt: skip
@@ -126,6 +126,7 @@ def main() -> int:
     parser.add_argument("--schemathesis", required=True, help="its command, in its own environment")
     parser.add_argument("--requests", type=int, default=10_000, help="to both models together")
     parser.add_argument("--examples", type=int, default=40, help="per endpoint and slice")
+    parser.add_argument("--phases", default="coverage,fuzzing", help="of the first slice; the others only draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", help="gets the output of schemathesis")
     parser.add_argument("--output", type=Path, required=True)
