@@ -50,13 +50,12 @@ def read_samples(folder: Path, task: str) -> list[Sample]:
     return sorted(samples, key=lambda sample: int(sample["doc_id"]))
 
 
-def compare(task: str, metric: str, ours: list[Sample], peer: list[Sample]) -> Comparison:
-    """Raises ValueError where the two were not asked the same."""
+def compare(task: str, metric: str, ours: list[Sample], peer: list[Sample], generates: bool) -> Comparison:
+    """generates: the responses are texts, and no log-likelihoods (which lm-eval writes as text, too). Raises ValueError where the two were not asked the same."""
     if [each["prompt_hash"] for each in ours] != [each["prompt_hash"] for each in peer]:
         raise ValueError(f"{task}: the two runs have other rows or other prompts")
     figures = (metric, len(ours), value(metric, ours), value(metric, peer), stderr(metric, peer))
-    first = ours[0]["resps"][0][0]
-    if isinstance(first, str) and len(ours[0]["resps"][0]) == 1:
+    if generates:
         same = sum(text(left) == text(right) for left, right in zip(ours, peer, strict=True))
         return Comparison(task, *figures, same_text=same)
     pairs = [

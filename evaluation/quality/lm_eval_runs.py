@@ -121,7 +121,7 @@ def compared(setup: Setup, tasks: Sequence[str]) -> list[Comparison]:
     found = []
     for name in tasks:
         ours, peer = (read_samples(setup.folder(side, tasks), f"tursiops_{name}") for side in SIDES)
-        found.append(compare(name, KNOWN[name].metric, ours, peer))
+        found.append(compare(name, KNOWN[name].metric, ours, peer, KNOWN[name].generates))
     return found
 
 

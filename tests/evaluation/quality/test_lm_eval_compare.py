@@ -23,7 +23,7 @@ def page(row: int, likelihood: float, words: int) -> dict[str, Any]:
     return {
         "doc_id": row,
         "prompt_hash": f"p{row}",
-        "resps": [[likelihood]],
+        "resps": [[str(likelihood)]],
         "word_perplexity": [likelihood, words],
     }
 
@@ -35,29 +35,32 @@ def answer(row: int, right: float, text: str) -> dict[str, Any]:
 def test_log_likelihoods() -> None:
     peer = [choice(0, 1.0, (-1.0, True), (-2.0, False)), choice(1, 0.0, (-3.0, False), (-2.5, False))]
     ours = [choice(0, 1.0, (-1.01, True), (-2.0, False)), choice(1, 0.0, (-3.0, True), (-2.53, False))]
-    found = compare("bbh", "acc", ours, peer)
+    found = compare("bbh", "acc", ours, peer, False)
     assert (found.rows, found.requests, found.greedy_differs, found.same_text) == (2, 4, 1, None)
     assert found.max_delta == pytest.approx(0.03)
     assert found.within
     ours[1]["resps"][1] = [["-2.56", "False"]]
-    assert not compare("bbh", "acc", ours, peer).within
+    assert not compare("bbh", "acc", ours, peer, False).within
 
 
 def test_beyond_a_standard_error() -> None:
     peer = [answer(row, float(row % 2), "x") for row in range(16)]
     ours = [answer(row, 1.0, "x" if row % 2 else "y") for row in range(16)]
-    found = compare("gsm8k", "exact_match", ours, peer)
+    found = compare("gsm8k", "exact_match", ours, peer, True)
     assert found.same_text == 8
     assert found.max_delta is None
     assert found.stderr == pytest.approx(stdev([row % 2 for row in range(16)]) / 4)
     assert not found.within
-    assert compare("gsm8k", "exact_match", peer, peer).within
+    assert compare("gsm8k", "exact_match", peer, peer, True).within
 
 
 def test_perplexity_is_of_all_words_together() -> None:
     pages = [page(0, -20.0, 10), page(1, -90.0, 30), page(2, -35.0, 20)]
     assert value("word_perplexity", pages) == pytest.approx(math.exp(145 / 60))
-    assert compare("wikitext", "word_perplexity", pages, pages).max_delta == 0.0
+    other = [*pages[:2], page(2, -35.04, 20)]
+    found = compare("wikitext", "word_perplexity", other, pages, False)
+    assert found.max_delta == pytest.approx(0.04)
+    assert (found.requests, found.same_text) == (3, None)
 
 
 def test_a_perplexitys_standard_error_is_what_resampling_gives() -> None:
@@ -72,7 +75,7 @@ def test_a_perplexitys_standard_error_is_what_resampling_gives() -> None:
 
 def test_other_prompts_are_no_comparison() -> None:
     with pytest.raises(ValueError, match="other prompts"):
-        compare("gsm8k", "exact_match", [answer(0, 1.0, "x")], [answer(1, 1.0, "x")])
+        compare("gsm8k", "exact_match", [answer(0, 1.0, "x")], [answer(1, 1.0, "x")], True)
 
 
 def test_samples_are_read_in_the_order_of_rows(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_samples_are_read_in_the_order_of_rows(tmp_path: Path) -> None:
 def test_the_table_tells_what_was_missed() -> None:
     rows = [answer(row, float(row % 2), "x") for row in range(4)]
     wrong = [answer(row, 0.0, "y") for row in range(4)]
-    pairs = [compare("gsm8k", "exact_match", ours, rows) for ours in (rows, wrong)]
+    pairs = [compare("gsm8k", "exact_match", ours, rows, True) for ours in (rows, wrong)]
     good, bad = table(pairs).splitlines()[2:]
     assert good.endswith("| 4 of 4 | yes |")
     assert bad.endswith("| 0 of 4 | NO |")
