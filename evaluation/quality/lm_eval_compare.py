@@ -51,7 +51,8 @@ def read_samples(folder: Path, task: str) -> list[Sample]:
 
 
 def compare(task: str, metric: str, ours: list[Sample], peer: list[Sample], generates: bool) -> Comparison:
-    """generates: the responses are texts, and no log-likelihoods (which lm-eval writes as text, too). Raises ValueError where the two were not asked the same."""
+    """generates: the responses are texts, and no log-likelihoods (which lm-eval writes as text, too). Raises ValueError
+    where the two were not asked the same."""
     if [each["prompt_hash"] for each in ours] != [each["prompt_hash"] for each in peer]:
         raise ValueError(f"{task}: the two runs have other rows or other prompts")
     figures = (metric, len(ours), value(metric, ours), value(metric, peer), stderr(metric, peer))
