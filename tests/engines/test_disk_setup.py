@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
+from engines.api import LaunchSpec
 from engines.native import kv_identity, memory
 from engines.native.config import ConfigError, EngineConfig
+from engines.native.contract import NativeEngine
 from engines.native.disk_costs import DiskCosts
 from engines.native.disk_setup import facts
 from engines.native.offline import Offline
@@ -19,6 +22,7 @@ from engines.native.request import SamplingParams
 from engines.native.sizes import swap_space
 from engines.native.swap_costs import NEVER, SwapCosts, measure
 from evaluation.benchmarks.random_model import TINY, random_runner
+from tests.engines.test_memory import GIB, SMOLLM2
 from tests.engines.weights import golden, smollm2
 
 PATIENCE_S = 100.0
@@ -102,6 +106,15 @@ def test_host_memory_for_the_way_is_there_and_in_the_plan(tmp_path: Path) -> Non
     assert runner.host_blocks == memory.DISK_STAGING[0] // block
     assert memory.disk_staging(2**20, 16, 16 * 100) == 101 * 2**20
     assert memory.disk_staging(2**20, 16, 16 * 100_000) == memory.DISK_STAGING[1] + 2**20
+
+
+def test_the_estimate_counts_the_host_memory_beside_a_cpu() -> None:
+    spec = LaunchSpec("id", "name", [], "gguf", device="cpu")
+    on_disk = structs.replace(spec, options={"kv_disk_path": "/var/kv"})
+    room = NativeEngine().fit(SMOLLM2, spec, 0, 4 * GIB).available
+    assert room - NativeEngine().fit(SMOLLM2, on_disk, 0, 4 * GIB).available == memory.DISK_STAGING[1]
+    beside = structs.replace(on_disk, device="cuda")
+    assert NativeEngine().fit(SMOLLM2, beside, 0, 4 * GIB).available == 4 * GIB
 
 
 @pytest.mark.parametrize(
