@@ -19,6 +19,7 @@ from engines.native.vocabulary.choice import Choice, choose, rows_needed
 from engines.native.vocabulary.forms import Vocabulary, extended
 from engines.native.vocabulary.mine import Candidate, mine
 from engines.protocol import Channel, ChildError
+from engines.terms import MAX_TERMS
 
 if TYPE_CHECKING:
     from engines.native.vocabulary import folder
@@ -54,15 +55,24 @@ def run(spec: Spec, channel: Channel) -> dict[str, Any]:
     vocabulary = Vocabulary(base)
     spans = _Spans(channel, mines=bool(spec.mine), measures=bool(spec.corpus), writes=bool(spec.staging))
     candidates = _mined(spec, vocabulary, spans.next("looking for terms")) if spec.mine else []
-    terms = list(spec.terms) + [one.term for one in candidates if one.term not in spec.terms]
-    # What was found may turn out to have no form; what was given is the user's word.
-    choice = choose(vocabulary, terms, skip=spec.skip or not spec.terms)
+
+    def grow(terms: list[str], skip: bool, text: str) -> tuple[Choice, saving.Saving | None]:
+        choice = choose(vocabulary, terms, skip=skip)
+        if not spec.corpus:
+            return choice, None
+        batches = corpus.batches(Path(spec.corpus), spans.next(text))
+        grown = extended(base, choice.forms)
+        return choice, saving.measure(batches, base, grown, choice.forms, vocabulary.size)
+
+    terms = list(spec.terms)
+    if candidates:
+        # What was found may turn out to have no form; what was given is the user's word.
+        tried = terms + [one.term for one in candidates if one.term not in spec.terms]
+        terms += _worth(spec, vocabulary.size, *grow(tried[:MAX_TERMS], True, "trying what was found"))
+        if not terms:
+            raise _none_found(spec)
+    choice, measured = grow(terms, spec.skip, "counting tokens")
     channel.log(f"{len(choice.terms)} terms, {len(choice.forms)} new tokens")
-    grown = extended(base, choice.forms)
-    measured = None
-    if spec.corpus:
-        batches = corpus.batches(Path(spec.corpus), spans.next("counting tokens"))
-        measured = saving.measure(batches, base, grown, choice.forms, vocabulary.size)
     rows = rows_needed(files.config.vocab, vocabulary.size + len(choice.forms))
     report: dict[str, Any] = {
         "vocabulary": {
@@ -75,7 +85,7 @@ def run(spec: Spec, channel: Channel) -> dict[str, Any]:
         "terms_total": len(choice.terms),
         "skipped": [{"term": term, "code": code, "reason": why} for term, code, why in choice.skipped[:SHOWN]],
         "skipped_total": len(choice.skipped),
-        "mined": len(candidates),
+        "mined": len(terms) - len(spec.terms),
         "saving": None if measured is None else _saving(measured),
     }
     if spec.staging:
@@ -107,7 +117,7 @@ class _Spans:
 
     def __init__(self, channel: Channel, *, mines: bool, measures: bool, writes: bool) -> None:
         self._channel = channel
-        weights = [1.0] * mines + [2.0] * measures + [2.0] * writes
+        weights = [1.0, 2.0] * mines + [2.0] * measures + [2.0] * writes
         self._edges = [0.0]
         for weight in weights:
             self._edges.append(self._edges[-1] + weight / sum(weights))
@@ -133,14 +143,26 @@ def _mined(spec: Spec, vocabulary: Vocabulary, progress: Callable[[float], None]
         return [len(encoding.ids) for encoding in encodings]
 
     batches = corpus.batches(Path(spec.corpus), progress)
-    found = mine(batches, pieces_of, most=spec.mine, min_count=spec.min_count)
+    found = mine(batches, pieces_of, most=spec.mine + spec.mine // 4 + 1, min_count=spec.min_count)
     if not found and not spec.terms:
-        raise ChildError(
-            "no_candidates",
-            f"corpus: no run of words that takes several tokens is there {spec.min_count} times or more",
-            "Give a longer corpus, a smaller min_count, or terms of your own.",
-        )
+        raise _none_found(spec)
     return found
+
+
+def _none_found(spec: Spec) -> ChildError:
+    return ChildError(
+        "no_candidates",
+        f"corpus: no run of words that takes several tokens is there {spec.min_count} times or more",
+        "Give a longer corpus, a smaller min_count, or terms of your own.",
+    )
+
+
+def _worth(spec: Spec, first: int, choice: Choice, measured: saving.Saving | None) -> list[str]:
+    """Of the terms that were found those that are used enough in fact, the best first: candidates that overlap, as
+    "debt obligation" and "obligation fell", were each counted as if the other were not there."""
+    given = set(spec.terms)
+    rows = [row for row in _terms(choice, first, measured) if row["term"] not in given]
+    return [str(row["term"]) for row in rows if row["count"] >= spec.min_count][: spec.mine]
 
 
 def _terms(choice: Choice, first: int, measured: saving.Saving | None) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def measure(
                     saving.inexact += 1
         saving.lines += len(lines)
         saving.characters += sum(map(len, lines))
-        best = sorted(best, reverse=True)[:EXAMPLES]
+        best = sorted(set(best), reverse=True)[:EXAMPLES]  # a line that is there often is one example
     for _, line in best:
         begin = line[:_SHOWN]
         saving.examples.append((begin, texts(base, begin), texts(grown, begin)))

@@ -169,6 +169,26 @@ def test_a_corpus_alone_gives_candidates_and_their_saving(tmp_path):
     assert (saving["lines"], saving["inexact_lines"]) == (14, 0)
 
 
+def test_a_candidate_that_others_leave_nothing_to_is_not_taken(tmp_path):
+    """ "debt obligation fell hard" and "collateralized debt obligation" share words; only one can have them."""
+    spec = gguf(tmp_path)
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("collateralized debt obligation fell hard\n" * 9 + "a yield curve\n" * 6)
+    report = run(replace(spec, terms=[], corpus=str(corpus), mine=3, staging=""), Silent())
+    assert all(row["count"] >= 5 for row in report["terms"])
+    assert "yield curve" in [row["term"] for row in report["terms"]]
+    with pytest.raises(ChildError, match="10 times or more"):
+        run(replace(spec, terms=[], corpus=str(corpus), mine=3, min_count=10, staging=""), Silent())
+
+
+def test_examples_are_different_lines(tmp_path):
+    spec = gguf(tmp_path)
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("quantitative easing\n" * 9 + "the 市盈率\n" * 6)
+    report = run(replace(spec, corpus=str(corpus), staging=""), Silent())
+    assert [one["text"] for one in report["saving"]["examples"]] == ["quantitative easing", "the 市盈率"]
+
+
 def test_a_smaller_dtype_of_a_gguf_model(tmp_path):
     spec = replace(gguf(tmp_path), dtype="bfloat16")
     made = open_model("safetensors", result(spec, run(spec, Silent())))

@@ -39,6 +39,7 @@ export const domainTokens = {
   vocabularyHint:
     'Tokens that have an id; in brackets the rows of the embedding, which come in multiples of 64',
   rows: (count: string) => `${count} rows`,
+  choose: 'Take into the version',
   term: 'Term',
   before: 'Tokens before',
   count: 'Occurrences',

@@ -37,6 +37,7 @@ export const domainTokens: typeof en = {
   vocabulary: '词表',
   vocabularyHint: '有编号的词元数；括号内为词嵌入的行数，以 64 的倍数增长',
   rows: (count) => `${count} 行`,
+  choose: '加入版本',
   term: '术语',
   before: '原词元数',
   count: '出现次数',

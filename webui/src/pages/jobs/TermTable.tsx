@@ -54,7 +54,8 @@ export function TermTable({ found, chosen, onChosen }: Props) {
             selectedRowKeys: chosen,
             onChange: onChosen,
             preserveSelectedRowKeys: true,
-            hideSelectAll: true, // antd draws it a second time, focusable, in a row that is hidden from readers
+            // antd's own box for all of them is drawn a second time, focusable, in a row hidden from readers.
+            columnTitle: <span className="visually-hidden">{text.choose}</span>,
             getCheckboxProps: (row) => ({ 'aria-label': row.term }) as object,
           }
         }
