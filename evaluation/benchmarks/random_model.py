@@ -57,7 +57,9 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
     table = matrix(shape.vocab, shape.hidden, 1.0 if shape.tied else shape.hidden**0.5)
     head = method(table if shape.tied else matrix(shape.vocab, shape.hidden), None)
     cos_sin = cos_sin_table(shape.rope, shape.head_dim, positions, None).to(device)
-    return DecoderWeights(TableEmbedding(table, activation), layers, norm(shape.hidden), head, [cos_sin] * shape.layers)
+    return DecoderWeights(
+        TableEmbedding(table, activation), [*layers], norm(shape.hidden), head, [cos_sin] * shape.layers
+    )
 
 
 def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int) -> ModelRunner:
