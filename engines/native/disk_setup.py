@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -18,6 +19,11 @@ from engines.native.swap_costs import NEVER
 
 log = logging.getLogger(__name__)
 
+APART = frozenset(
+    "paths digests device dtype max_model_len max_num_seqs kv_cache_bytes max_batched_tokens prefix_cache threads "
+    "swap_space_bytes host_prefix_cache kv_disk_path kv_disk_bytes policy policy_window_ms target_tpot_ms".split()
+)
+"""Settings that no block depends on, or that stand among its facts otherwise. A new one separates until it is here."""
 DISK_SHARE = 10
 """One in so many bytes of the file system is used where no size is given …"""
 DISK_MOST = 64 * 2**30
@@ -87,12 +93,11 @@ def facts(config: EngineConfig, runner: ModelRunner) -> dict[str, object]:
     shapes = [[list(pool.shape[1:]) for pool in layer] for layer in runner.model.kv]
     return {
         "files": kv_identity.files(config.paths, config.digests),
-        "format": config.format,
+        "settings": {each.name: getattr(config, each.name) for each in fields(config) if each.name not in APART},
         "dtype": runner.sizes.dtype,
         "cache": [str(runner.model.kv[0][0].dtype), shapes],
         "device": torch.cuda.get_device_name(runner.device) if runner.device.type == "cuda" else "cpu",
         "ops": type(runner.model.ops).__name__,
-        "strict": config.strict,
         "block_size": runner.block_size,
         "max_model_len": runner.max_model_len,  # tables of positions may follow from it
         "code": kv_identity.code(),

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 COMPUTING = ("models", "layers", "ops", "kernels", "loader")
-"""Packages of this engine whose code decides what stands in the cache."""
+"""Packages of this engine whose code decides what stands in the cache …"""
+HANDLING = ("runner.py", "decode_graph.py", "state.py", "host_blocks.py")
+"""… and files that say how it lies there."""
 
 
 @cache
@@ -19,7 +21,8 @@ def code() -> str:
     """Digest of their source, so that no release reads what another one meant differently. Hex."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted(path for package in COMPUTING for path in (here / package).rglob("*.py")):
+    computing = [path for package in COMPUTING for path in (here / package).rglob("*.py")]
+    for path in sorted([*computing, *(here / name for name in HANDLING)]):
         digest.update(f"{path.relative_to(here)} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
