@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,15 +70,22 @@ class Seen:
 
 
 class Session:
-    """One run of one load against one target."""
+    """One run of one load against one target. clock: s."""
 
-    def __init__(self, runner: ModelRunner, load: Load, target_ms: float, seed: int) -> None:
-        size = runner.block_size
+    def __init__(
+        self,
+        runner: ModelRunner,
+        load: Load,
+        target_ms: float,
+        seed: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        size, self._clock = runner.block_size, clock
         config = SchedulerConfig(
             max_num_seqs=runner.sizes.max_num_seqs,
             max_batched_tokens=runner.sizes.max_batched_tokens,
             prefix_cache=False,
-            pace=TargetPace(target_ms / 1e3, size) if target_ms else None,
+            pace=TargetPace(target_ms / 1e3, size, clock) if target_ms else None,
         )
         self._scheduler = Scheduler(
             config, num_blocks=runner.num_blocks, block_size=size, max_model_len=runner.max_model_len
@@ -92,10 +99,10 @@ class Session:
         self.seen = Seen()
 
     def run(self) -> Seen:
-        begun = time.monotonic()
+        begun = self._clock()
         for _ in range(self._load.streams):
             self._stream()
-        while (now := time.monotonic()) - begun < self._load.seconds:
+        while (now := self._clock()) - begun < self._load.seconds:
             while self._waiting and begun + self._waiting[0][0] <= now:
                 at, length = self._waiting.pop(0)
                 self._arrived[self._add(length, ANSWER)] = begun + at
@@ -118,11 +125,11 @@ class Session:
         self._last[self._add(STREAM_PROMPT, self._chooser.randint(64, 192))] = 0.0
 
     def _turn(self, *, counted: bool) -> None:
-        flight = self._pipeline.turn(time.monotonic())
+        flight = self._pipeline.turn(self._clock())
         if flight is None:
             return
         drawn = self._scheduler.commit(flight.step, flight.pending.wait())
-        now = time.monotonic()
+        now = self._clock()
         for request_id in drawn.ids.tolist():
             self.seen.tokens += counted
             if request_id in self._last:
