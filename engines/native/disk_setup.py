@@ -20,8 +20,25 @@ from engines.native.swap_costs import NEVER
 log = logging.getLogger(__name__)
 
 APART = frozenset(
-    "paths digests device dtype max_model_len max_num_seqs kv_cache_bytes max_batched_tokens prefix_cache threads "
-    "swap_space_bytes host_prefix_cache kv_disk_path kv_disk_bytes policy policy_window_ms target_tpot_ms".split()
+    [
+        "paths",
+        "digests",
+        "device",
+        "dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "kv_cache_bytes",
+        "max_batched_tokens",
+        "prefix_cache",
+        "threads",
+        "swap_space_bytes",
+        "host_prefix_cache",
+        "kv_disk_path",
+        "kv_disk_bytes",
+        "policy",
+        "policy_window_ms",
+        "target_tpot_ms",
+    ]
 )
 """Settings that no block depends on, or that stand among its facts otherwise. A new one separates until it is here."""
 DISK_SHARE = 10
