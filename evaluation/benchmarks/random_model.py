@@ -12,6 +12,7 @@ from engines.native.layers.rope import cos_sin_table
 from engines.native.models.build import activation_dtype
 from engines.native.models.config import DecoderConfig, Rope
 from engines.native.models.decoder import Decoder, DecoderWeights, LayerWeights
+from engines.native.offload import OffloadedLayer
 from engines.native.ops.registry import DEFAULTS, make_ops
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
@@ -41,7 +42,7 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
     def linear(rows: int, columns: int, bias: bool) -> Linear:
         return method(matrix(rows, columns), norm(rows) - 1 if bias else None)
 
-    layers = [
+    layers: list[LayerWeights | OffloadedLayer] = [
         LayerWeights(
             input_norm=norm(shape.hidden),
             qkv=linear(shape.q_size + 2 * shape.kv_size, shape.hidden, shape.qkv_bias),
@@ -57,9 +58,7 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
     table = matrix(shape.vocab, shape.hidden, 1.0 if shape.tied else shape.hidden**0.5)
     head = method(table if shape.tied else matrix(shape.vocab, shape.hidden), None)
     cos_sin = cos_sin_table(shape.rope, shape.head_dim, positions, None).to(device)
-    return DecoderWeights(
-        TableEmbedding(table, activation), [*layers], norm(shape.hidden), head, [cos_sin] * shape.layers
-    )
+    return DecoderWeights(TableEmbedding(table, activation), layers, norm(shape.hidden), head, [cos_sin] * shape.layers)
 
 
 def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int) -> ModelRunner:
