@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from engines.native.kernels.prep import prepare
+from engines.native.kernels.sampling import Append
 from engines.native.ops.base import Batch
 from engines.native.sample.triton_sampler import TritonSampler
 from engines.native.state import Rows, pinned
@@ -134,13 +135,11 @@ class DecodeGraphs:
                 cu_query=self._places[: count + 1],
                 seq_lens=made.seq_lens,
                 block_tables=made.block_tables,
-                logits_index=made.logits_index,
+                logits_index=None,
                 max_query=1,
                 max_seq=keys,
             )
         )
-        own = torch.where(rows < 0, table.tokens.shape[0] - 1, rows)  # padding draws for the row that is nobody's
-        following = made.positions + 1
-        tokens = self._sampler.draw(model.logits(hidden), own, following, filters)
-        table.append_tokens(own.long(), following, tokens)
-        step.tokens.copy_(tokens)
+        self._sampler.draw(
+            model.logits(hidden), made.lines, made.seq_lens, filters, Append(table.tokens, table.lengths, step.tokens)
+        )

@@ -21,6 +21,7 @@ from engines.native.models.config import DecoderConfig
 from engines.native.models.decoder import Decoder
 from engines.native.ops.base import Batch
 from engines.native.ops.registry import DEFAULTS, make_ops
+from engines.native.ops.spans import spans_of
 from engines.native.request import SamplingParams
 from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
@@ -166,7 +167,7 @@ class ModelRunner:
             logits_index=rows.send(logits_index),
             max_query=int(plan.count.max()),
             max_seq=max_seq,
-            decodes=int((plan.count > 1).argmax()) if (plan.count > 1).any() else len(plan.count),
+            spans=spans_of(plan.start, plan.count),
         )
 
     def _sample(

@@ -35,6 +35,30 @@ def microseconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
     return statistics.median(times)
 
 
+def chain_microseconds(works: list[Callable[[], object]], repeats: int = 7) -> float:
+    """Median device time of one of `works` where they follow each other in one graph, µs: with what a launch can hide
+    behind the one before it. Their inputs together should be several times the L2 cache."""
+
+    def chain() -> None:
+        for work in works:
+            work()
+
+    chain()  # compile
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chain()
+    times: list[float] = []
+    for _ in range(repeats + 2):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / len(works))
+    return statistics.median(times[2:])
+
+
 def copy_bandwidth() -> float:
     """Bytes read and written per second by a kernel that copies 2 GiB (a memcpy node of a graph is slower)."""
     source = torch.randn(2**29, device="cuda")

@@ -53,7 +53,6 @@ def paged(
         logits_index=(cu_query[1:] - 1).long().to(device),
         max_query=max(queries),
         max_seq=max(lengths),
-        decodes=next((row for row, count in enumerate(queries) if count > 1), len(queries)),
     )
     q = torch.randn(len(positions), heads.query, heads.dim, device=device).to(dtype)
     return Paged(q, k_cache, v_cache, batch)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import torch
 
 from engines.native.config import EngineConfig
-from engines.native.kernels import INTERPRETED, fused, prep, sampling
+from engines.native.kernels import INTERPRETED, fused, linear, prep, sampling
 from engines.native.models.config import DecoderConfig, Rope
+from engines.native.ops.library_attention import OFTEN
+from engines.native.ops.spans import spans_of
 from engines.native.ops.torch_ops import TorchOps
 from engines.native.ops.triton_ops import TritonOps
 from engines.native.sample.noise import gumbel
@@ -34,9 +38,10 @@ def run(device: torch.device) -> Iterator[list[Row]]:
     """The results, part by part."""
     torch.manual_seed(torch.seed() % 2**31)
     for dtype in TOLERANCE:
-        yield _attention(device, dtype) + _fused(device, dtype)
+        yield _attention(device, dtype) + _fused(device, dtype) + _products(device, dtype)
     yield [*_sampling(device), _prepare(device)]
     if device.type == "cuda":
+        yield [_whole_prompts(device, dtype) for dtype in (torch.float16, torch.bfloat16)]
         yield _decoder()
 
 
@@ -74,6 +79,50 @@ def _attention(device: torch.device, dtype: torch.dtype) -> list[Row]:
     return found
 
 
+def _products(device: torch.device, dtype: torch.dtype) -> list[Row]:
+    """Of few rows; the same row alone and beside others, bit for bit."""
+    if dtype == torch.float32 and not INTERPRETED:
+        return []  # no tile of the table takes so many bytes, and none is asked to
+    shapes, rows = [(40, 96)], [3]
+    if not INTERPRETED:
+        shapes, rows = [(6144, 4096), (1024, 3072), (960, 576), (1000, 200)], [1, 8, 17, 64, 128, 200]
+    worst, gated, alike = 0.0, 0.0, True
+    for outputs, inputs in shapes:
+        for count in rows:
+            x, weight = torch.randn(count, inputs, device=device).to(dtype), torch.randn(outputs, inputs, device=device)
+            weight, bias = (weight / inputs**0.5).to(dtype), torch.randn(outputs, device=device).to(dtype)
+            wanted = x.double() @ weight.double().t() + bias.double()
+            for splits in (False, True):
+                found = linear.linear(x, weight, bias, splits=splits)
+                found = found.double().sum(0) if found.dim() == 3 else found
+                worst = max(worst, _error(found, wanted))
+            gate, up = wanted.chunk(2, -1)
+            half = linear.gated_linear(x, weight, bias)
+            gated = max(gated, _error(half, torch.nn.functional.silu(gate) * up))
+            if count <= 32 and not INTERPRETED:
+                together, alone = (linear.linear(y, weight, bias, splits=True) for y in (x, x[-1:]))
+                alike = alike and torch.equal(together[..., -1, :], alone[..., 0, :])
+    return [_row("linear", dtype, worst if alike else math.nan), _row("gated linear", dtype, gated, 2)]
+
+
+def _whole_prompts(device: torch.device, dtype: torch.dtype) -> Row:
+    """Rotated, written and attended to by the library, beside a decode and a chunk that the kernel takes."""
+    queries, lengths = [1, 40, 512, 512, 512, 700, 700], [900, 300, 512, 512, 512, 700, 700]
+    head = Heads(32, 8, 128)
+    case = paged(queries, lengths, head, 16, dtype, device)
+    count, start = np.array(queries, np.int32), np.array(lengths, np.int32) - np.array(queries, np.int32)
+    qkv = torch.randn(len(case.q), (head.query + 2 * head.kv) * head.dim, device=device).to(dtype)
+    cos_sin = torch.randn(900, head.dim, device=device)
+    ops, out = TritonOps(), case.q
+    for _ in range(OFTEN + 1):  # the last pass goes to the library
+        batch = replace(case.batch, spans=spans_of(start, count), shared={})
+        case.q = ops.rope_and_cache(qkv, cos_sin, batch, case.k_cache, case.v_cache, None, None, EPS)
+        out = ops.attention(case.q, case.k_cache, case.v_cache, batch, head.dim**-0.5, 0)
+        taken = "keys and values" in batch.shared
+    wanted = attention_reference(case, range(len(lengths)), head.dim**-0.5, 0)
+    return _row("attention, whole prompts by the library", dtype, _error(out, wanted) if taken else math.nan)
+
+
 def attention_reference(case: Paged, rows: range, scale: float, window: int) -> torch.Tensor:
     """Outputs of `rows`, concatenated, float64, each computed alone."""
     alone = (one_row(case, row) for row in rows)
@@ -91,7 +140,9 @@ def _fused(device: torch.device, dtype: torch.dtype) -> list[Row]:
     wanted = reference.rms_norm(total.double(), weight[0].double(), EPS)
     found.append(_row("add_rms_norm", dtype, _error(normed, wanted) + _error(residual, total), 2))
     gate_up = (torch.randn(tokens, 2 * ffn, device=device) * 3).to(dtype)
-    found.append(_row("silu_mul", dtype, _error(fused.silu_mul(gate_up), reference.silu_mul(gate_up.double())), 2))
+    found.append(
+        _row("silu_mul", dtype, _error(fused.silu_mul(gate_up), reference.silu_gated(torch.Tensor.double, gate_up)), 2)
+    )
     for normed_heads in (False, True):
         case = paged([tokens], [tokens], head, 16, dtype, device)
         qkv = torch.randn(tokens, (head.query + 2 * head.kv) * head.dim, device=device).to(dtype)
@@ -113,10 +164,9 @@ def _sampling(device: torch.device) -> list[Row]:
     count, vocab = (2, 3000) if INTERPRETED else (64, 128_256)
     rows = torch.arange(count, dtype=torch.int32, device=device)
     positions = torch.randint(0, 10_000, (count,), device=device)
-    flags = {"penalties": False, "bias": False, "filters": False}
     table = sampling_table(count, vocab, device)
     flat = torch.zeros(count, vocab, device=device)
-    tokens, _ = sampling.sample(flat, rows, positions, table, **flags)
+    tokens, _ = sampling.sample(flat, rows, positions, table, penalties=False, bias=False, filters=False)
     every = torch.arange(vocab, device=device)
     wrong = int((tokens != gumbel(table.seed, positions, every).argmax(-1)).sum())
     found = [Row("sampling noise", "wrong draws", wrong, f"of {count}", "lower", target=0)]
@@ -194,7 +244,7 @@ def _prepare(device: torch.device) -> Row:
         (found.block_tables, want.block_tables),
         (found.logits_index, want.logits_index),
     ]
-    wrong = sum(not torch.equal(a, b) for a, b in pairs)
+    wrong = sum(b is None or not torch.equal(a, b) for a, b in pairs)
     return Row("prepare", "wrong tensors", wrong, f"of {len(pairs)}", "lower", target=0)
 
 

@@ -12,7 +12,10 @@ Kind = Literal["decode", "chunk", "prefill"]
 PROGRAMS = 2  # per processor, where splits can make as many
 MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
 MIN_SPLIT_DECODE = {1024: 64, 1 << 31: 128}  # up to so many keys; measured on an H200, batch 1 and 8
-MANY = 4  # work items per processor from which on more programs at once are worth more than a deeper pipeline
+SHORT, MANY = (
+    768,
+    4,
+)  # with so few keys and so many work items per processor, more programs at once pay more than stages
 MAX_SPLIT = 4096  # keys per split of a decode, even where rows alone fill the device: a long row among short ones
 
 
@@ -98,6 +101,8 @@ def plan(
     """
     kind: Kind = "decode" if max_query * group <= 16 else "chunk" if max_query * group <= 64 else "prefill"
     tile = choose_tile(head_dim, kind, dtype, device)
+    if kind == "decode" and tile.warps == 1 and max_seq <= SHORT and rows * kv_heads >= MANY * device.processors:
+        tile = replace(tile, stages=2)
     rows_used = _power_of_2(max_query * group)  # a smaller tile where no row fills the table's
     block_m = max(min(tile.block_m, rows_used), 16, _power_of_2(group))
     if block_m != tile.block_m:
@@ -115,8 +120,6 @@ def plan(
         size = max(size, MIN_SPLIT)
     split_tokens = -(-size // tile.block_n) * tile.block_n
     splits = max(1, -(-keys // split_tokens))
-    if kind == "decode" and tile.warps == 1 and query_blocks * kv_heads >= MANY * device.processors:
-        tile = replace(tile, stages=2)
     return Launch(
         tile=tile,
         block_d=max(16, _power_of_2(head_dim)),

@@ -90,12 +90,14 @@ def _rotated(x, y, i, norm, cos_sin, position, eps, HEAD_DIM: tl.constexpr):
 
 @triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def rope_and_cache_kernel(
-    qkv, cos_sin, positions, slots, q_norm, k_norm, q_out, k_cache, v_cache, stride, block_stride, head_stride, eps,
+    qkv, cos_sin, positions, slots, q_norm, k_norm, q_out, k_out, k_cache, v_cache,
+    stride, block_stride, head_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF_BLOCK: tl.constexpr,
     PAGE: tl.constexpr, HEAD_BLOCK: tl.constexpr, Q_BLOCKS: tl.constexpr, KV_BLOCKS: tl.constexpr,
     SPLITS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Grid: (tokens, query head blocks, then key head blocks, then value head blocks)."""
+    """Grid: (tokens, query head blocks, then key head blocks, then value head blocks). k_out: where keys go beside the
+    cache, one token after the other, or None."""
     begin(DEPENDENT)
     wait(DEPENDENT)
     HALF: tl.constexpr = HEAD_DIM // 2
@@ -128,6 +130,10 @@ def rope_and_cache_kernel(
             k_x, k_y = _rotated(x, y, i, k_norm, cos_sin, tl.load(positions + token), eps, HEAD_DIM)
             tl.store(k_cache + cached, k_x.to(k_cache.dtype.element_ty), mask=mask)
             tl.store(k_cache + cached + HALF, k_y.to(k_cache.dtype.element_ty), mask=mask)
+            if k_out is not None:
+                target = k_out + token * KV_HEADS * HEAD_DIM + place
+                tl.store(target, k_x.to(k_out.dtype.element_ty), mask=mask)
+                tl.store(target + HALF, k_y.to(k_out.dtype.element_ty), mask=mask)
         else:
             tl.store(v_cache + cached, x.to(v_cache.dtype.element_ty), mask=mask)
             tl.store(v_cache + cached + HALF, y.to(v_cache.dtype.element_ty), mask=mask)
@@ -177,12 +183,13 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 def rope_and_cache(
     qkv: torch.Tensor, cos_sin: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, k_cache: torch.Tensor,
     v_cache: torch.Tensor, q_norm: torch.Tensor | None, k_norm: torch.Tensor | None, eps: float,
+    keys: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """qkv [t, (hq + 2 hk) d] contiguous, or float32 summands of it [splits, t, …] → rotated q [t, hq, d], in the dtype
     of the pools; k and v go to `slots` of the pools [B, hk, s, d].
 
-    The pools have equal strides and contiguous pages. cos_sin [max position, d], any float dtype; positions and slots
-    int64 [t]; norms [d] or None.
+    keys [t, hk, d], if given, gets the rotated keys too. The pools have equal strides and contiguous pages. cos_sin
+    [max position, d], any float dtype; positions and slots int64 [t]; norms [d] or None.
     """
     kv_heads, page, head_dim = k_cache.shape[1:]
     tokens, width = qkv.shape[-2:]
@@ -192,7 +199,7 @@ def rope_and_cache(
     q_blocks, kv_blocks = triton.cdiv(heads, head_block), triton.cdiv(kv_heads, head_block)
     follows = dependent(qkv.device)
     rope_and_cache_kernel[(tokens, q_blocks + 2 * kv_blocks)](
-        qkv, cos_sin, positions, slots, q_norm, k_norm, q, k_cache, v_cache,
+        qkv, cos_sin, positions, slots, q_norm, k_norm, q, keys, k_cache, v_cache,
         tokens * width, k_cache.stride(0), k_cache.stride(1), eps,
         HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF_BLOCK=triton.next_power_of_2(head_dim // 2),
         PAGE=page, HEAD_BLOCK=head_block, Q_BLOCKS=q_blocks, KV_BLOCKS=kv_blocks, SPLITS=_splits(qkv),

@@ -45,14 +45,14 @@ class LinearPlan:
 
 
 def ours(*, rows: int, outputs: int, gated: bool) -> bool:
-    """Whether the kernel here is faster than cuBLAS, on an H200 (docs/benchmarks/linear_tiles.h200.json)."""
+    """Whether the kernel here is faster than cuBLAS, on an H200 (docs/benchmarks/linear.h200.json)."""
     if rows <= 64:
         return rows > 0
     return rows <= (MANY_ROWS if outputs <= 1024 else 128 if gated or outputs <= NARROW else 0)
 
 
 def plan(*, rows: int, outputs: int, inputs: int, gated: bool, processors: int) -> LinearPlan:
-    """For up to MANY_ROWS rows; tiles measured on an H200 (docs/benchmarks/linear_tiles.h200.json).
+    """For up to MANY_ROWS rows; tiles measured on an H200 (docs/benchmarks/linear.h200.json).
 
     outputs: of the result, so half the rows of a gated weight. Only sums of a narrow result are split.
     """
@@ -63,8 +63,8 @@ def plan(*, rows: int, outputs: int, inputs: int, gated: bool, processors: int) 
         block_n, block_k, warps, stages = {
             16: (64, 128, 4, 4),
             32: (64, 128, 4, 4),
-            64: (128, 64, 4, 6),
-            128: (128, 64, 8, 4),
+            64: (128, 128, 8, 4) if outputs > WIDE else (128, 64, 4, 6),
+            128: (128, 64, 8, 3),
         }[block_m]
         return LinearPlan(block_m, block_n, block_k, warps, stages, 1, -(-inputs // block_k))
     block_k = 128 if block_m <= 64 else 64
@@ -85,26 +85,20 @@ def plan(*, rows: int, outputs: int, inputs: int, gated: bool, processors: int) 
 def linear_kernel(
     x, weight, bias, out, rows, outputs, inputs, steps, split_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GATED: tl.constexpr, EVEN: tl.constexpr,
-    EVICT: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr, INTERP: tl.constexpr,
+    AHEAD: tl.constexpr, DEPENDENT: tl.constexpr, INTERP: tl.constexpr,
 ):  # fmt: skip
     """Grid: (blocks of rows, bands of outputs, splits). x [rows, inputs] times weight [outputs, inputs], transposed,
     plus bias where it is not None, into out [rows, outputs], or each split's sum into its own, split_stride apart.
 
     GATED: weight has 2 × outputs rows, the gates first; a band is BLOCK_N / 2 of the gates and the same of what they
-    let through, and out is silu(gate) × up. EVEN: no band and no step of the inputs is partly empty. EVICT: which way a
-    weight leaves the L2 cache: at once, unless another block of rows reads it.
+    let through, and out is silu(gate) × up. EVEN: no band and no step of the inputs is partly empty.
     """
     begin(DEPENDENT)
     split = tl.program_id(2)
     lane = tl.arange(0, BLOCK_N)
-    if GATED:
-        WIDTH: tl.constexpr = BLOCK_N // 2
-        n = tl.program_id(1) * WIDTH + lane % WIDTH
-        row = n + (lane // WIDTH) * outputs
-    else:
-        WIDTH: tl.constexpr = BLOCK_N
-        n = tl.program_id(1) * WIDTH + lane
-        row = n
+    WIDTH: tl.constexpr = BLOCK_N // 2 if GATED else BLOCK_N
+    n = tl.program_id(1) * WIDTH + lane % WIDTH
+    row = n + lane // WIDTH * outputs
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)
     first = split * steps * BLOCK_K
@@ -118,7 +112,7 @@ def linear_kernel(
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for at in range(first, tl.minimum(first + steps * BLOCK_K, inputs), BLOCK_K):
         if EVEN:
-            w = tl.load(w_at, eviction_policy=EVICT)
+            w = tl.load(w_at)
             v = tl.load(x_at, mask=used, other=0.0)
         else:
             w = tl.load(w_at, mask=here & (k < inputs - at)[None, :], other=0.0)
@@ -172,11 +166,10 @@ def _launch(
     (rows, inputs), outputs = x.shape, out.shape[-1]
     follows = dependent(x.device)
     width = made.block_n // 2 if gated else made.block_n
-    blocks = -(-rows // made.block_m)
-    linear_kernel[(blocks, -(-outputs // width), made.splits)](
+    linear_kernel[(-(-rows // made.block_m), -(-outputs // width), made.splits)](
         x, weight, bias, out, rows, outputs, inputs, made.steps, rows * outputs,
         BLOCK_M=made.block_m, BLOCK_N=made.block_n, BLOCK_K=made.block_k, GATED=gated,
-        EVEN=outputs % width == 0 and inputs % made.block_k == 0, EVICT="evict_first" if blocks == 1 else "",
+        EVEN=outputs % width == 0 and inputs % made.block_k == 0,
         AHEAD=AHEAD if follows and made.block_n == 64 and not gated else 0, DEPENDENT=follows, INTERP=INTERPRETED,
         num_warps=made.warps, num_stages=made.stages, launch_pdl=follows,
     )  # fmt: skip

@@ -13,13 +13,14 @@ BLOCK = 256  # tokens of a row per program, and block ids per copy
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """token_ids, positions, slots: int64 [t]; seq_lens: int32 [n]; block_tables: int32 [n, width];
-    logits_index: int64 [m]."""
+    """token_ids, positions, slots: int64 [t]; seq_lens, lines: int32 [n]; block_tables: int32 [n, width];
+    logits_index: int64 [m]. lines: of the row tables; padding has the last, which is nobody's."""
 
     token_ids: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
     seq_lens: torch.Tensor
+    lines: torch.Tensor
     block_tables: torch.Tensor
     logits_index: torch.Tensor
 
@@ -28,8 +29,8 @@ class Prepared:
     do_not_specialize=["WIDTH"], do_not_specialize_on_alignment=["rows", "starts", "cu_query", "ranks"]
 )  # fmt: skip
 def prepare_kernel(
-    tokens, tables, rows, starts, cu_query, ranks, token_ids, positions, slots, seq_lens, block_tables, logits_index,
-    TOKENS_STRIDE, TABLE_STRIDE, WIDTH, PAGE: tl.constexpr, BLOCK: tl.constexpr,
+    tokens, tables, rows, starts, cu_query, ranks, token_ids, positions, slots, seq_lens, lines,
+    block_tables, logits_index, NOBODY, TOKENS_STRIDE, TABLE_STRIDE, WIDTH, PAGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Grid: (rows of the batch, chunks of the longest query)."""
     i = tl.program_id(0)
@@ -51,6 +52,7 @@ def prepare_kernel(
     tl.store(slots + first + k, tl.where(real, block.to(tl.int64) * PAGE + position % PAGE, 0), mask=inside)
     if tl.program_id(1) == 0:
         tl.store(seq_lens + i, tl.where(real, start + count, 0))
+        tl.store(lines + i, tl.where(real, row, NOBODY).to(tl.int32))
         rank = tl.load(ranks + i)
         if rank >= 0:
             tl.store(logits_index + rank, (first + count - 1).to(tl.int64))
@@ -75,12 +77,13 @@ def prepare(
         positions=rows.new_empty(total, dtype=torch.int64),
         slots=rows.new_empty(total, dtype=torch.int64),
         seq_lens=torch.empty_like(rows),
+        lines=torch.empty_like(rows),
         block_tables=rows.new_empty(n, width),
         logits_index=rows.new_empty(logits, dtype=torch.int64),
     )
     prepare_kernel[(n, triton.cdiv(max_query, BLOCK))](
-        tokens, tables, rows, starts, cu_query, ranks, out.token_ids, out.positions, out.slots, out.seq_lens,
-        out.block_tables, out.logits_index, tokens.stride(0), tables.stride(0), width, PAGE=block_size, BLOCK=BLOCK,
-        num_warps=4,
+        tokens, tables, rows, starts, cu_query, ranks, out.token_ids, out.positions, out.slots, out.seq_lens, out.lines,
+        out.block_tables, out.logits_index, tokens.shape[0] - 1, tokens.stride(0), tables.stride(0), width,
+        PAGE=block_size, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
     return out

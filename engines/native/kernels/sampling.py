@@ -19,6 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
+from engines.native.kernels.dependent import begin, dependent, wait
 from engines.native.sample import noise
 
 BLOCK = 2048  # vocabulary entries per program
@@ -61,6 +62,16 @@ class SamplingTable:
     first_stop: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Where drawn tokens go: number `position` of line `row` of history, int32 [rows, length], whose lengths, int32
+    [rows], are then position + 1; and tokens, int32 [m], one after the other."""
+
+    history: torch.Tensor
+    lengths: torch.Tensor
+    tokens: torch.Tensor
+
+
 @triton.jit
 def _mix(x):
     x = x ^ (x >> 16)
@@ -101,18 +112,22 @@ def score_kernel(
     bias_ids, bias_values, bias_lens, barred_ids, barred_lens, first_stops,
     scores, raw_max, raw_sum, score_max, best, best_token,
     SIZE, BIAS_WIDTH, BARRED_WIDTH,
-    PENALTIES: tl.constexpr, BIAS: tl.constexpr, FILTERED: tl.constexpr, BLOCK: tl.constexpr,
+    PENALTIES: tl.constexpr, BIAS: tl.constexpr, FILTERED: tl.constexpr, SCORED: tl.constexpr, BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid: (rows to draw for, vocabulary blocks). Without filters the block's candidate is drawn here already."""
+    begin(DEPENDENT)
+    wait(DEPENDENT)
     line, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     row = tl.load(rows + line).to(tl.int64)
     token = part * BLOCK + tl.arange(0, BLOCK)
     inside = token < SIZE
     score = tl.load(logits + line * SIZE + token, mask=inside, other=float("-inf")).to(tl.float32)
-    top = tl.max(score, 0)
     place = line * parts + part
-    tl.store(raw_max + place, top)
-    tl.store(raw_sum + place, tl.sum(tl.exp(score - tl.where(top == float("-inf"), 0.0, top)), 0))
+    if SCORED:
+        top = tl.max(score, 0)
+        tl.store(raw_max + place, top)
+        tl.store(raw_sum + place, tl.sum(tl.exp(score - tl.where(top == float("-inf"), 0.0, top)), 0))
     if PENALTIES:
         count = tl.load(output_counts + row * SIZE + token, mask=inside, other=0)
         seen = (count > 0) | (tl.load(in_prompt + row * SIZE + token, mask=inside, other=0) != 0)
@@ -129,7 +144,9 @@ def score_kernel(
             for i in range(tl.load(barred_lens + row)):
                 score = tl.where(token == tl.load(barred_ids + row * BARRED_WIDTH + i), float("-inf"), score)
     temperature = tl.load(temperatures + row)
-    score = score / tl.where(temperature > 0, temperature, 1.0) + 0.0  # + 0 turns −0 into 0
+    if temperature > 0:  # not for all: a division is most of what a greedy row would cost
+        score = score / temperature
+    score = score + 0.0  # turns −0 into 0
     if FILTERED:
         tl.store(scores + line * SIZE + token, score, mask=inside)
         tl.store(score_max + place, tl.max(score, 0))
@@ -278,11 +295,15 @@ def draw_kernel(
           best, best_token, line * parts + part)  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
 def finish_kernel(
-    logits, best, best_token, raw_max, raw_sum, tokens, logprobs, SIZE, PARTS, PARTS_BLOCK: tl.constexpr
+    logits, best, best_token, raw_max, raw_sum, tokens, logprobs, rows, positions, history, lengths,
+    SIZE, PARTS, HISTORY_STRIDE, SCORED: tl.constexpr, PARTS_BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Grid: rows to draw for. The block with the largest candidate wins; the lowest token among equals."""
+    """Grid: rows to draw for. The block with the largest candidate wins; the lowest token among equals. Where `history`
+    is not None, the token becomes number `position` of its row there."""
+    begin(DEPENDENT)
+    wait(DEPENDENT)
     line = tl.program_id(0).to(tl.int64)
     part = tl.arange(0, PARTS_BLOCK)
     inside = part < PARTS
@@ -290,40 +311,48 @@ def finish_kernel(
     value = tl.load(best + place, mask=inside, other=float("-inf"))
     candidate = tl.load(best_token + place, mask=inside, other=2147483647)
     token = tl.min(tl.where(value == tl.max(value, 0), candidate, 2147483647), 0)
-    top = tl.load(raw_max + place, mask=inside, other=float("-inf"))
-    largest = tl.max(top, 0)
-    total = tl.sum(tl.load(raw_sum + place, mask=inside, other=0.0) * tl.exp(top - largest), 0)
-    chosen = tl.load(logits + line * SIZE + token).to(tl.float32)
     tl.store(tokens + line, token)
-    tl.store(logprobs + line, chosen - largest - tl.log(total))
+    if SCORED:
+        top = tl.load(raw_max + place, mask=inside, other=float("-inf"))
+        largest = tl.max(top, 0)
+        total = tl.sum(tl.load(raw_sum + place, mask=inside, other=0.0) * tl.exp(top - largest), 0)
+        chosen = tl.load(logits + line * SIZE + token).to(tl.float32)
+        tl.store(logprobs + line, chosen - largest - tl.log(total))
+    if history is not None:
+        row, position = tl.load(rows + line).to(tl.int64), tl.load(positions + line)
+        tl.store(history + row * HISTORY_STRIDE + position, token)
+        tl.store(lengths + row, (position + 1).to(tl.int32))
 
 
 def sample(
     logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, table: SamplingTable, *,
-    penalties: bool, bias: bool, filters: bool,
+    penalties: bool, bias: bool, filters: bool, scored: bool = True, append: Append | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """(tokens int32 [m], logprobs float32 [m]) for logits [m, v], contiguous, of any float dtype.
+    """(tokens int32 [m], logprobs float32 [m], unless not `scored`) for logits [m, v], contiguous, of any float dtype.
 
-    rows: int32 [m], lines of `table`; positions: int64 [m], index of the token to be drawn in its sequence.
-    penalties, bias (barred tokens too), filters: whether any of the rows uses them, known on the host.
+    rows: int32 [m], lines of `table`; positions: int [m], index of the token to be drawn in its sequence.
+    penalties, bias (barred tokens too), filters: whether any of the rows uses them, known on the host. append: where
+    the tokens go too.
     """
     count, size = logits.shape
     parts = triton.cdiv(size, BLOCK)
     floats = logits.new_empty(4, count, parts, dtype=torch.float32)
     best_token = rows.new_empty(count, parts, dtype=torch.int32)
-    tokens = rows.new_empty(count, dtype=torch.int32)
+    tokens = rows.new_empty(count, dtype=torch.int32) if append is None else append.tokens
     logprobs = logits.new_empty(count, dtype=torch.float32)
     scores = logits.new_empty(count, size, dtype=torch.float32) if filters else floats
     if not count:
         return tokens, logprobs
     raw_max, raw_sum, score_max, best = floats.unbind(0)
+    follows = dependent(logits.device)
     score_kernel[(count, parts)](
         logits, rows, positions, table.temperature, table.repetition, table.presence, table.frequency, table.seed,
         table.output_counts, table.in_prompt, table.bias_ids, table.bias_values, table.bias_len,
         table.barred_ids, table.barred_len, table.first_stop,
         scores, raw_max, raw_sum, score_max, best, best_token,
         size, table.bias_ids.shape[1], table.barred_ids.shape[1],
-        PENALTIES=penalties, BIAS=bias, FILTERED=filters, BLOCK=BLOCK, num_warps=8,
+        PENALTIES=penalties, BIAS=bias, FILTERED=filters, SCORED=scored, BLOCK=BLOCK, DEPENDENT=follows, num_warps=8,
+        launch_pdl=follows,
     )  # fmt: skip
     parts_block = triton.next_power_of_2(parts)
     if filters:
@@ -337,7 +366,10 @@ def sample(
             scores, rows, positions, table.temperature, table.seed, thresholds, best, best_token, size,
             BLOCK=BLOCK, num_warps=8,
         )  # fmt: skip
+    history, lengths = (None, None) if append is None else (append.history, append.lengths)
     finish_kernel[(count,)](
-        logits, best, best_token, raw_max, raw_sum, tokens, logprobs, size, parts, PARTS_BLOCK=parts_block, num_warps=1
+        logits, best, best_token, raw_max, raw_sum, tokens, logprobs, rows, positions, history, lengths,
+        size, parts, 0 if history is None else history.stride(0), SCORED=scored, PARTS_BLOCK=parts_block,
+        DEPENDENT=follows, num_warps=1, launch_pdl=follows,
     )  # fmt: skip
     return tokens, logprobs

@@ -70,7 +70,9 @@ class Decoder:
         *blocks, last = self._blocks
         for block in blocks:
             x, residual = block.finish(block.attend(x, batch), x, residual)
-        out, x, residual = last.pick(last.attend(x, batch), x, residual, batch.logits_index)
+        out = last.attend(x, batch)
+        if batch.logits_index is not None:
+            out, x, residual = last.pick(out, x, residual, batch.logits_index)
         if not len(residual):  # a prefill chunk that ends nowhere: its K and V are written
             return residual
         return last.finish(out, x, residual)[0]

@@ -8,12 +8,14 @@ contiguous, so a kernel reads a tile with one stride. Block 0 is the null block:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from engines.native.layers.linear import Linear
+from engines.native.ops.spans import Span
 
 if TYPE_CHECKING:
     from engines.native.decode_graph import DecodeGraphs
@@ -28,9 +30,9 @@ class Batch:
 
     token_ids, positions: int64 [t]; slots: int64 [t], block × s + offset, where the token's K and V go;
     cu_query: int32 [n + 1], cumulative query lengths; seq_lens: int32 [n], tokens in the KV cache after this pass;
-    block_tables: int32 [n, width]; logits_index: int64 [m], which of the t tokens need logits.
-    max_query, max_seq: upper bounds known on the host, so that no grid needs a device read. decodes: how many rows at
-    the front have one query each, so that they can be cut up otherwise than the chunks behind them.
+    block_tables: int32 [n, width]; logits_index: int64 [m], which of the t tokens need logits, None for all.
+    max_query, max_seq: upper bounds known on the host, so that no grid needs a device read. spans: the rows by how
+    attention is best cut up, known on the host; empty: all alike.
     shared: what a set of operations works out in the first layer of the pass and reads in the others.
     """
 
@@ -40,10 +42,10 @@ class Batch:
     cu_query: torch.Tensor
     seq_lens: torch.Tensor
     block_tables: torch.Tensor
-    logits_index: torch.Tensor
+    logits_index: torch.Tensor | None
     max_query: int
     max_seq: int
-    decodes: int = 0
+    spans: Sequence[Span] = ()
     shared: dict[str, Any] = field(default_factory=dict)
 
 

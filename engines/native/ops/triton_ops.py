@@ -15,8 +15,11 @@ from engines.native.kernels.attention import paged_attention
 from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
 from engines.native.kernels.linear import gated_linear, linear, ours
 from engines.native.layers.linear import DenseLinear, Linear
+from engines.native.ops import library_attention
 from engines.native.ops.base import Batch
+from engines.native.ops.library_attention import LibraryAttention
 from engines.native.ops.mixture import grouped_experts
+from engines.native.ops.spans import Span
 from engines.native.sample.triton_sampler import TritonSampler
 
 if TYPE_CHECKING:
@@ -28,14 +31,25 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class _Where:
+    """What belongs to one device."""
+
+    device: Device
+    workspace: Workspace
+    library: LibraryAttention
+
+
+@dataclass(frozen=True, slots=True)
 class _Part:
-    """One attention launch. tokens: its queries in the pass; cu_query counts from the first of them."""
+    """One attention launch. tokens: its queries in the pass; cu_query counts from the first of them. prompts: how many
+    whole prompts a library attends to instead, 0 for the kernel."""
 
     tokens: slice
     cu_query: torch.Tensor
     seq_lens: torch.Tensor
     block_tables: torch.Tensor
     launch: Launch
+    prompts: int
 
 
 class TritonOps:
@@ -45,7 +59,7 @@ class TritonOps:
     """
 
     def __init__(self) -> None:
-        self._devices: dict[torch.device, tuple[Device, Workspace]] = {}
+        self._devices: dict[torch.device, _Where] = {}
 
     def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         if isinstance(layer, DenseLinear) and self._few(x, layer):
@@ -76,9 +90,25 @@ class TritonOps:
         k_norm: torch.Tensor | None,
         eps: float,
     ) -> torch.Tensor:
+        keys = None
+        if self._prompts(batch, k_cache):
+            kv_heads, _, size = k_cache.shape[1:]
+            keys = k_cache.new_empty(len(qkv), kv_heads, size)
+            values = qkv[:, -kv_heads * size :].view(-1, kv_heads, size)
+            batch.shared["keys and values"] = keys, values  # of this layer, for `attention`
         return fused.rope_and_cache(
-            qkv, cos_sin, batch.positions, batch.slots, k_cache, v_cache, q_norm, k_norm, eps
+            qkv, cos_sin, batch.positions, batch.slots, k_cache, v_cache, q_norm, k_norm, eps, keys
         )  # fmt: skip
+
+    def _prompts(self, batch: Batch, k_cache: torch.Tensor) -> dict[int, int]:
+        """Place in `batch.spans` → how many of the first tokens of its prompts a library takes, if any."""
+        found: dict[int, int] | None = batch.shared.get("prompts")
+        if found is None:
+            library, size = self._on(k_cache.device).library, k_cache.shape[3]
+            asked = ((place, span.prompt) for place, span in enumerate(batch.spans) if span.prompt)
+            taken = ((place, library.takes(prompt, size, k_cache.dtype)) for place, prompt in asked)
+            found = batch.shared["prompts"] = {place: head for place, head in taken if head}
+        return found
 
     def attention(
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
@@ -95,12 +125,16 @@ class TritonOps:
         window: int,
         softcap: float,
     ) -> torch.Tensor:
-        _, workspace = self._on(q.device)
         parts: list[_Part] | None = batch.shared.get(f"attention {window}")
         if parts is None:
             parts = batch.shared[f"attention {window}"] = self._parts(q, k_cache, batch, window)
-        out = torch.empty_like(q)
+        if len(parts) == 1 and parts[0].prompts and not softcap:
+            return _whole_prompts(q, None, batch, parts[0], scale)
+        workspace, out = self._on(q.device).workspace, torch.empty_like(q)
         for part in parts:
+            if part.prompts and not softcap:
+                _whole_prompts(q, out[part.tokens], batch, part, scale)
+                continue
             paged_attention(
                 q[part.tokens], k_cache, v_cache, out[part.tokens], part.cu_query, part.seq_lens, part.block_tables,
                 scale=scale, window=window, softcap=softcap, launch=part.launch, workspace=workspace,
@@ -108,25 +142,37 @@ class TritonOps:
         return out
 
     def _parts(self, q: torch.Tensor, k_cache: torch.Tensor, batch: Batch, window: int) -> list[_Part]:
-        """Decodes and chunks of a mixed step apart: a tile for a chunk is mostly empty for a row with one query."""
-        device, _ = self._on(q.device)
+        """A launch for each span: a tile for a chunk is mostly empty for a row with one query."""
+        device = self._on(q.device).device
         kv_heads, _, head_dim = k_cache.shape[1:]
+        prompts, parts = self._prompts(batch, k_cache), []
 
-        def part(tokens: slice, rows: slice, cu_query: torch.Tensor, max_query: int) -> _Part:
-            seq_lens, count = batch.seq_lens[rows], len(q[tokens])
+        def add(rows: slice, tokens: slice, cu_query: torch.Tensor, max_query: int, max_seq: int, whole: int) -> None:
             launch = plan(
-                tokens=count, rows=len(seq_lens), group=q.shape[1] // kv_heads, kv_heads=kv_heads, head_dim=head_dim,
-                max_query=max_query, max_seq=batch.max_seq, window=window, dtype=q.dtype, device=device,
+                tokens=tokens.stop - tokens.start, rows=rows.stop - rows.start, group=q.shape[1] // kv_heads,
+                kv_heads=kv_heads, head_dim=head_dim, max_query=max_query, max_seq=max_seq, window=window,
+                dtype=q.dtype, device=device,
             )  # fmt: skip
-            return _Part(tokens, cu_query, seq_lens, batch.block_tables[rows], launch)
+            parts.append(_Part(tokens, cu_query, batch.seq_lens[rows], batch.block_tables[rows], launch, whole))
 
-        at = batch.decodes
-        if not 0 < at < len(batch.seq_lens):
-            return [part(slice(None), slice(None), batch.cu_query, batch.max_query)]
-        return [
-            part(slice(at), slice(at), batch.cu_query[: at + 1], 1),
-            part(slice(at, None), slice(at, None), batch.cu_query[at:] - at, batch.max_query),
-        ]
+        everything = Span(slice(0, len(batch.seq_lens)), slice(0, len(q)), batch.max_query)
+        for place, span in enumerate(batch.spans or [everything]):
+            rows, tokens = span.rows, span.tokens
+            cu_query = batch.cu_query[rows.start : rows.stop + 1]
+            cu_query = cu_query - tokens.start if tokens.start else cu_query
+            head = prompts.get(place, 0)
+            if not head or 0 < window < span.prompt:
+                add(rows, tokens, cu_query, span.max_query, span.prompt or batch.max_seq, 0)
+            elif head == span.prompt:
+                add(rows, tokens, cu_query, head, head, rows.stop - rows.start)
+            else:  # the rest of each prompt is a chunk behind its head
+                rest = span.prompt - head
+                ends = torch.arange(0, 2 * rest, rest, dtype=torch.int32, device=q.device)
+                for index, first in enumerate(range(tokens.start, tokens.stop, span.prompt)):
+                    one = slice(rows.start + index, rows.start + index + 1)
+                    add(one, slice(first, first + head), cu_query, head, head, 1)
+                    add(one, slice(first + head, first + span.prompt), ends, rest, span.prompt, 0)
+        return parts
 
     def latent_rope_and_cache(
         self, q: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor, batch: Batch, cache: torch.Tensor
@@ -163,11 +209,19 @@ class TritonOps:
         outputs = len(layer.weight) // (2 if gated else 1)
         if not ours(rows=len(x), outputs=outputs, gated=gated) or x.dtype not in (torch.bfloat16, torch.float16):
             return False
-        return self._on(x.device)[0].capability[0] == 9
+        return self._on(x.device).device.capability[0] == 9
 
-    def _on(self, device: torch.device) -> tuple[Device, Workspace]:
+    def _on(self, device: torch.device) -> _Where:
         if device not in self._devices:
             if device.type != "cuda" and not INTERPRETED:
                 raise ValueError(f"Triton kernels need a CUDA device, not {device}; use the operations named 'torch'")
-            self._devices[device] = Device.of(device), Workspace(device)
+            self._devices[device] = _Where(Device.of(device), Workspace(device), LibraryAttention(device))
         return self._devices[device]
+
+
+def _whole_prompts(
+    q: torch.Tensor, out: torch.Tensor | None, batch: Batch, part: _Part, scale: float
+) -> torch.Tensor:  # fmt: skip
+    keys, values = batch.shared["keys and values"]
+    at = part.tokens
+    return library_attention.attend(q[at], keys[at], values[at], out, part.prompts, scale)

@@ -16,6 +16,7 @@ from engines.native.models.build import activation_dtype, load_weights
 from engines.native.models.decoder import Decoder
 from engines.native.ops.base import Batch
 from engines.native.ops.registry import DEFAULTS, make_ops
+from engines.native.ops.spans import spans_of
 from engines.native.pooling.files import PoolingFiles
 from engines.native.pooling.memory import PoolingSizes
 from engines.native.pooling.queue import Text
@@ -50,7 +51,7 @@ class DecoderModel:
             logits_index=self._send(every, np.int64),
             max_query=longest,
             max_seq=longest,
-            decodes=int((lengths == 1).sum()),  # texts come shortest first
+            spans=spans_of(np.zeros_like(lengths), lengths),  # texts come shortest first
         )
         return self._decoder.hidden(batch)
 

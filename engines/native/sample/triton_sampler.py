@@ -60,11 +60,19 @@ class TritonSampler(Sampler):
     def filters(self, rows: Int32) -> bool:
         return bool(self._filtered[rows].any())
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, filters: bool) -> torch.Tensor:
-        """logits [m, vocab], contiguous; rows int32 [m], where the last row of the tables is padding; positions int64
-        [m] → token ids int32 [m]. No work on the host."""
+    def draw(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        filters: bool,
+        append: sampling.Append | None = None,
+    ) -> torch.Tensor:
+        """logits [m, vocab], contiguous; rows int32 [m], where the last row of the tables is padding; positions int
+        [m] → token ids int32 [m], entered in `append` too. No work on the host."""
         tokens, _ = sampling.sample(
-            logits, rows, positions, self._table, penalties=False, bias=False, filters=filters
+            logits, rows, positions, self._table, penalties=False, bias=False, filters=filters, scored=False,
+            append=append,
         )  # fmt: skip
         return tokens
 
