@@ -62,4 +62,9 @@ def measure(
 
 def texts(tokenizer: Tokenizer, text: str) -> list[str]:
     """The pieces of `text` that its tokens stand for; a character cut by tokens goes with the first of them."""
-    return [text[begin:end] for begin, end in tokenizer.encode(text, add_special_tokens=False).offsets]
+    pieces = []
+    last = 0
+    for begin, end in tokenizer.encode(text, add_special_tokens=False).offsets:
+        pieces.append(text[max(begin, last) : end])
+        last = max(last, end)
+    return pieces

@@ -26,6 +26,7 @@ def test_tokens_before_and_after_are_those_of_the_two_tokenizers():
     assert by_text == {" REIT": 2, "REIT": 1, "市盈率": 1}
     assert saving.before - saving.after == sum((len(form.pieces) - 1) * by_text[form.text] for form in forms)
     assert [example[0] for example in saving.examples] == ["REIT 市盈率", "a REIT is a REIT"]
+    assert "".join(saving.examples[0][1]) == "REIT 市盈率"  # a character of three tokens stands once
     text, before, after = saving.examples[1]
     assert "".join(after) == text
     assert len(before) > len(after)

@@ -43,7 +43,7 @@ export function JobDetail() {
             {data.kind === 'registry.domain_tokens' && data.state === 'succeeded' && (
               <DomainTokensReport key={data.id} job={data} />
             )}
-            {Object.keys(data.report).length > 0 && (
+            {data.kind !== 'registry.domain_tokens' && Object.keys(data.report).length > 0 && (
               <Card title={t.jobs.report} size="small">
                 <CodeBlock code={JSON.stringify(data.report, null, 2)} name={t.jobs.report} />
               </Card>
