@@ -5,7 +5,7 @@ import { Loaded } from '@/ui/Page'
 import { type Placed, placeLineage } from './lineageLayout'
 
 const BOX = { width: 190, height: 44 }
-const STEP = { x: 330, y: 84 }
+const STEP = { x: 430, y: 84 }
 const MARGIN = 12
 
 export function LineageTab({ modelId }: { modelId: string }) {
