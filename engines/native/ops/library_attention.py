@@ -2,8 +2,8 @@
 (docs/performance.md).
 
 It knows no pages and makes a plan for every new shape, which takes it some 50 ms. So it gets the heads of prompts
-without context, which need no pages, in groups of 2ⁿ and lengths of whole STEPs, and of those only the ones that keep coming;
-what is left of a prompt attends to its head like any chunk.
+without context, which need no pages, in groups of 2ⁿ and lengths of whole STEPs, and only lengths that keep coming.
+What is left of a prompt attends to its head like any chunk.
 """
 
 from __future__ import annotations

@@ -37,6 +37,15 @@ def test_add_rms_norm_updates_the_residual(size, dtype):
     assert relative_error(normed, reference.rms_norm(residual, weight, EPS)) < TOLERANCE[dtype]
 
 
+def test_rotated_keys_go_beside_the_cache_too():
+    case = reference.rope_case(3, 4, 2, 16, 4, (False, True), torch.float32)
+    _, k_cache, _ = reference.rope_and_cache(*case, EPS)
+    keys = torch.full((3, 2, 16), torch.nan)
+    fused.rope_and_cache(*case, EPS, keys)
+    slots = case[3]
+    assert relative_error(keys, k_cache[slots // 4, :, slots % 4]) < 1e-5
+
+
 def test_norms_of_no_tokens_are_empty():
     """A step of prompt chunks only needs no logits, so the last norm gets nothing."""
     nothing, weight = torch.empty(0, 64), torch.ones(64)
