@@ -29,7 +29,8 @@ class Tile:
     stages: int
 
 
-# One frozen choice per shape; head size 128 measured on an H200 (docs/benchmarks/attention_tiles.h200.json).
+# One frozen choice per shape; head size 128 measured on an H200 (docs/benchmarks/attention_tiles.h200.json; one warp
+# for a decode: docs/performance.md).
 # HOPPER uses up to 227 KiB of shared memory and wgmma; PORTABLE fits the 99 KiB of sm_86 and sm_89.
 HOPPER: dict[tuple[int, Kind], Tile] = {
     (64, "decode"): Tile(16, 64, 4, 4),
