@@ -125,14 +125,16 @@ class TritonOps:
         window: int,
         softcap: float,
     ) -> torch.Tensor:
-        parts: list[_Part] | None = batch.shared.get(f"attention {window}")
+        name = f"attention {window}, capped" if softcap else f"attention {window}"
+        parts: list[_Part] | None = batch.shared.get(name)
         if parts is None:
-            parts = batch.shared[f"attention {window}"] = self._parts(q, k_cache, batch, window)
-        if len(parts) == 1 and parts[0].prompts and not softcap:
+            prompts = {} if softcap else self._prompts(batch, k_cache)  # the library knows no caps
+            parts = batch.shared[name] = self._parts(q, k_cache, batch, window, prompts)
+        if len(parts) == 1 and parts[0].prompts:
             return _whole_prompts(q, None, batch, parts[0], scale)
         workspace, out = self._on(q.device).workspace, torch.empty_like(q)
         for part in parts:
-            if part.prompts and not softcap:
+            if part.prompts:
                 _whole_prompts(q, out[part.tokens], batch, part, scale)
                 continue
             paged_attention(
@@ -141,11 +143,14 @@ class TritonOps:
             )  # fmt: skip
         return out
 
-    def _parts(self, q: torch.Tensor, k_cache: torch.Tensor, batch: Batch, window: int) -> list[_Part]:
-        """A launch for each span: a tile for a chunk is mostly empty for a row with one query."""
+    def _parts(
+        self, q: torch.Tensor, k_cache: torch.Tensor, batch: Batch, window: int, prompts: dict[int, int]
+    ) -> list[_Part]:
+        """A launch for each span: a tile for a chunk is mostly empty for a row with one query. prompts: as `_prompts`
+        gives them."""
         device = self._on(q.device).device
         kv_heads, _, head_dim = k_cache.shape[1:]
-        prompts, parts = self._prompts(batch, k_cache), []
+        parts: list[_Part] = []
 
         def add(rows: slice, tokens: slice, cu_query: torch.Tensor, max_query: int, max_seq: int, whole: int) -> None:
             launch = plan(

@@ -67,3 +67,13 @@ def test_heads_of_prompts_go_to_the_library_and_the_rest_sees_them(monkeypatch):
     assert relative_error(out, attention_reference(case, range(len(lengths)), 0.25, 0)) < 2e-3
     plain = TorchOps().attention(case.q, case.k_cache, case.v_cache, case.batch, 0.25, 0)
     assert relative_error(out, plain) < 2e-3
+
+    capped = ops.capped_attention(case.q, case.k_cache, case.v_cache, batch, 0.25, 0, 0.5)
+    wanted = TorchOps().capped_attention(case.q, case.k_cache, case.v_cache, case.batch, 0.25, 0, 0.5)
+    assert len(taken) == 3, "the library knows no caps"
+    assert relative_error(capped, wanted) < 2e-3
+    assert relative_error(capped, plain) > 0.02
+    windowed = ops.attention(case.q, case.k_cache, case.v_cache, batch, 0.25, 5)
+    wanted = TorchOps().attention(case.q, case.k_cache, case.v_cache, case.batch, 0.25, 5)
+    assert len(taken) == 4, "nor windows shorter than a prompt"
+    assert relative_error(windowed, wanted) < 2e-3
