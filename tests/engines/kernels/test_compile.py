@@ -22,6 +22,7 @@ KERNELS = {
     "threshold_kernel",
     "draw_kernel",
     "finish_kernel",
+    "int8_head_kernel",
 }
 
 
