@@ -14,6 +14,7 @@ from engines.native.loader.model_files import open_model
 from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
+from engines.protocol import ChildError
 from evaluation.benchmarks.hf_folder import export
 from tests.engines import gguf_files
 from tests.tiny_models import write_gguf
@@ -78,6 +79,6 @@ def test_the_same_tokens_and_ends(tmp_path: Path) -> None:
 def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
     """transformers' Qwen2 always has biases, and would make some up for a file without."""
     model = gguf_files.write(tmp_path / "bare.gguf", architecture="qwen2")
-    with pytest.raises(ValueError, match="qwen2 without biases"):
+    with pytest.raises(ChildError, match="qkv_bias can.t be said in a config.json of qwen2"):
         export(model, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
