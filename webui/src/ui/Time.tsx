@@ -7,6 +7,8 @@ const TICK_MS = 10_000
 let now = Date.now()
 
 function subscribeClock(listener: () => void): () => void {
+  // It stood still while no time was on the page.
+  if (Date.now() - now > TICK_MS) now = Date.now()
   const timer = setInterval(() => {
     now = Date.now()
     listener()
