@@ -13,7 +13,7 @@ _FLUSH_BYTES = 256 * 2**20  # several times the L2
 
 def microseconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
     """Median device time of `work`, µs, without its launches' host cost. `work` must read nothing on the host."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call] # torch's
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # compile, and let workspaces grow, before the capture
         for _ in range(2):
@@ -26,7 +26,7 @@ def microseconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
     times: list[float] = []
     for _ in range(repeats):
         flush.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call] # torch's
         start.record()
         graph.replay()
         end.record()
@@ -50,7 +50,7 @@ def chain_microseconds(works: list[Callable[[], object]], repeats: int = 7) -> f
         chain()
     times: list[float] = []
     for _ in range(repeats + 2):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call] # torch's
         start.record()
         graph.replay()
         end.record()

@@ -28,7 +28,7 @@ KEPT = 4
 """Optional fields of a thinned body, at most."""
 
 
-@schemathesis.hook  # type: ignore[misc, untyped-decorator, unused-ignore]
+@schemathesis.hook  # type: ignore[misc, untyped-decorator, unused-ignore] # untyped, or not there
 def before_call(_: Any, case: Any, __: Any) -> None:
     body, mode = case.body, getattr(getattr(case.meta, "generation", None), "mode", None)
     if getattr(mode, "name", "") == "POSITIVE" and isinstance(body, dict):
@@ -57,7 +57,7 @@ def thinned(body: dict[str, Any], chosen: random.Random, *, said: bool) -> dict[
     return made
 
 
-@schemathesis.hook  # type: ignore[misc, untyped-decorator, unused-ignore]
+@schemathesis.hook  # type: ignore[misc, untyped-decorator, unused-ignore] # untyped, or not there
 def after_call(_: Any, case: Any, response: Any) -> None:
     body = response.request.body
     sent = body if isinstance(body, str) else (body or b"").decode("utf-8", "replace")

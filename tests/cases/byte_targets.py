@@ -84,7 +84,7 @@ def gateway_scanner(data: bytes) -> None:
 def sse_writer(data: bytes) -> None:
     """One event is one event, whatever its text holds: line breaks of any kind, blank lines, field names."""
     text = data.decode("utf-8", "replace")
-    stream = EventStream(None, SlowReaders(), named=bool(data[:1] > b"\x80"))  # type: ignore[arg-type]
+    stream = EventStream(None, SlowReaders(), named=bool(data[:1] > b"\x80"))  # type: ignore[arg-type] # no request: none is read
     payload = {"type": "response.output_text.delta", "delta": text, text[:20]: text}
     written = stream._event(payload)
     (event,) = split(written)

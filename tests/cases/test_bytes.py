@@ -52,18 +52,18 @@ def test_counts_that_nobody_can_have_used_are_not_believed(dialect: object, numb
     """They were billed, and a limit's account of them would be wrong for good."""
     seen = Seen()
     body = MANY % (number, number, number)
-    dialect.account(body, seen, True)  # type: ignore[attr-defined]
-    dialect.read_whole(body, seen)  # type: ignore[attr-defined]
+    dialect.account(body, seen, True)  # type: ignore[attr-defined] # every dialect has it
+    dialect.read_whole(body, seen)  # type: ignore[attr-defined] # every dialect has it
     assert (seen.has_usage, seen.prompt_tokens, seen.completion_tokens) == (False, 0, 0)
 
 
 @pytest.mark.parametrize("dialect", [OPENAI, RESPONSES, ANTHROPIC], ids=["openai", "responses", "anthropic"])
 def test_an_event_nested_without_end_breaks_no_stream(dialect: object) -> None:
-    scanner = EventScanner(dialect, keep_usage=True, limit=10_000)  # type: ignore[arg-type]
+    scanner = EventScanner(dialect, keep_usage=True, limit=10_000)  # type: ignore[arg-type] # a dialect
     event = b"event: x\ndata: " + DEEP + b"\n\n"
     assert scanner.feed(event) == event
-    dialect.read_whole(DEEP, scanner.seen)  # type: ignore[attr-defined]
-    assert dialect.says_nothing(DEEP) is False  # type: ignore[attr-defined]
+    dialect.read_whole(DEEP, scanner.seen)  # type: ignore[attr-defined] # every dialect has it
+    assert dialect.says_nothing(DEEP) is False  # type: ignore[attr-defined] # every dialect has it
 
 
 def test_events_that_end_in_different_ways_go_through_as_they_came() -> None:

@@ -18,9 +18,9 @@ class Staging:
     """Copies to one device, in order, on a stream of its own. Pinned memory is freed with it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch's
         self._buffers = [torch.empty(BUFFER, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-        self._read = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._read = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call] # torch's
         self._next = 0
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:

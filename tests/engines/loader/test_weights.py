@@ -24,7 +24,7 @@ ROWS, COLUMNS = 24, 20
 
 def opened(path: Path, tensors: dict[str, TensorInfo]) -> ModelFiles:
     """Files of no architecture: `Weights` looks at nothing but the tensors."""
-    return ModelFiles("safetensors", {path.name: path}, None, tensors, None)  # type: ignore[arg-type]
+    return ModelFiles("safetensors", {path.name: path}, None, tensors, None)  # type: ignore[arg-type] # only tensors are read
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_events_of_plain_text_are_the_chunks_of_the_endpoint(
         (said,) = events.of(delta)
         (chunk,) = endpoint.chunks(delta)
         if "stream_options" in options:
-            usage = None if len(options["stream_options"]) == 1 else said["usage"]  # type: ignore[call-overload]
+            usage = None if len(options["stream_options"]) == 1 else said["usage"]  # type: ignore[call-overload] # a dict of any
             chunk["usage"] = usage
         assert orjson.loads(said if isinstance(said, bytes) else orjson.dumps(said)) == orjson.loads(
             orjson.dumps(chunk)

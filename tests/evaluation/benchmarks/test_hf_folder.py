@@ -79,6 +79,6 @@ def test_the_same_tokens_and_ends(tmp_path: Path) -> None:
 def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
     """transformers' Qwen2 always has biases, and would make some up for a file without."""
     model = gguf_files.write(tmp_path / "bare.gguf", architecture="qwen2")
-    with pytest.raises(ChildError, match="qkv_bias can.t be said in a config.json of qwen2"):
+    with pytest.raises(ChildError, match=r"qkv_bias can.t be said in a config.json of qwen2"):
         export(model, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
