@@ -15,6 +15,9 @@ import { DomainTokensReport } from './DomainTokensReport'
 import { JobActions } from './JobActions'
 import { kindName, tookText } from './jobText'
 
+/** Kinds whose report has a view of its own. */
+const SHOWN_AS_A_PAGE = new Set(['registry.compare', 'registry.domain_tokens'])
+
 export function JobDetail() {
   const t = useText()
   const said = useSaid()
@@ -43,7 +46,7 @@ export function JobDetail() {
             {data.kind === 'registry.domain_tokens' && data.state === 'succeeded' && (
               <DomainTokensReport key={data.id} job={data} />
             )}
-            {data.kind !== 'registry.domain_tokens' && Object.keys(data.report).length > 0 && (
+            {!SHOWN_AS_A_PAGE.has(data.kind) && Object.keys(data.report).length > 0 && (
               <Card title={t.jobs.report} size="small">
                 <CodeBlock code={JSON.stringify(data.report, null, 2)} name={t.jobs.report} />
               </Card>
