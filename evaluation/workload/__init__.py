@@ -1,0 +1,1 @@
+"""What is sent and when: arrival schedules, data sets, and what a prefix cache should make of them."""
