@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from evaluation.quality.results import QualityResult
+
 SCHEMA_VERSION = 1
 DEFINITIONS = 1  # version of the metric definitions in evaluation/metrics/definitions.py and docs/evaluation.md
 
@@ -357,7 +359,7 @@ class ResultDoc(Struct, kw_only=True):
     capacity: Capacity | None = None
     score: dict[str, Any] = {}  # scenario, weights, value: beside the verdict, never instead of it
     request: dict[str, Any] = {}  # what kinds quality and plan were told
-    quality: dict[str, Any] = {}
+    quality: QualityResult | None = None  # of kind "quality"
     plan: dict[str, Any] = {}
     findings: list[Finding] = []
     verdict: Literal["pass", "fail", "undetermined", "invalid"] = "undetermined"

@@ -39,7 +39,7 @@ def read_spec(data: bytes | str | dict[str, Any]) -> RunSpec:
     try:
         spec = msgspec.convert(raw, RunSpec)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), raw) from error
+        raise explain(str(error), raw) from error
     check(spec)
     return spec
 
@@ -86,29 +86,33 @@ def _check_length(path: str, length: Length) -> None:
             raise SpecError(f"{path}.weights", "the weights sum to 0")
 
 
-def _explain(message: str, raw: Any) -> SpecError:
+def explain(message: str, raw: Any, root: type[msgspec.Struct] = RunSpec) -> SpecError:
+    """What msgspec says of `raw`, which was to be a `root`, with the fix."""
     found = _AT.match(message)
     reason, path = (found["reason"], found["path"]) if found else (message, "$")
     if unknown := _UNKNOWN.search(reason):
-        known = _fields_at(path, raw)
+        known = _fields_at(path, raw, root)
         close = difflib.get_close_matches(unknown["name"], known, n=1)
         fix = f"Did you mean `{close[0]}`?" if close else f"Known here: {', '.join(known)}" if known else ""
         return SpecError(f"{path}.{unknown['name']}", "unknown field", fix)
     if missing := _MISSING.search(reason):
         return SpecError(f"{path}.{missing['name']}", "is missing", "Add it")
-    kinds = _kinds_at(path.removesuffix(".kind"), raw) if path.endswith(".kind") else []
+    kinds = _kinds_at(path.removesuffix(".kind"), raw, root) if path.endswith(".kind") else []
     fix = f"Known here: {', '.join(kinds)}" if kinds else ""
     return SpecError(path, reason[:1].lower() + reason[1:], fix)
 
 
-def _kinds_at(path: str, raw: Any) -> list[str]:
-    parent, _, name = path.rpartition(".")
-    kind = typing.get_type_hints(_type_at(parent, raw)).get(name) if _type_at(parent, raw) else None
+def _kinds_at(path: str, raw: Any, root: type[msgspec.Struct]) -> list[str]:
+    found = re.match(r"(.*)\.(\w+)((?:\[[^]]*\])*)$", path)
+    holder = _type_at(found[1], raw, root) if found else None
+    kind = typing.get_type_hints(holder).get(found[2]) if found and holder else None
+    while kind is not None and typing.get_origin(kind) is list:  # of a list of a union
+        kind = typing.get_args(kind)[0]
     return [str(one.__struct_config__.tag) for one in typing.get_args(kind) if hasattr(one, "__struct_config__")]
 
 
-def _fields_at(path: str, raw: Any) -> list[str]:
-    current = _type_at(path, raw)
+def _fields_at(path: str, raw: Any, root: type[msgspec.Struct]) -> list[str]:
+    current = _type_at(path, raw, root)
     if current is None:
         return []
     config = current.__struct_config__
@@ -116,9 +120,9 @@ def _fields_at(path: str, raw: Any) -> list[str]:
     return [*tag, *(str(name) for name in current.__struct_encode_fields__)]
 
 
-def _type_at(path: str, raw: Any) -> type[msgspec.Struct] | None:
+def _type_at(path: str, raw: Any, root: type[msgspec.Struct]) -> type[msgspec.Struct] | None:
     """The struct at a path of a spec."""
-    current: Any = RunSpec
+    current: Any = root
     value = raw
     for part in re.findall(r"\.([A-Za-z_]\w*)|\[(\d+|\.\.\.)\]", path):
         name, index = part
