@@ -265,6 +265,7 @@ class ObjectiveResult(Struct, kw_only=True):
     k: int  # misses, failed requests among them
     n: int
     failed: int = 0
+    n_eff: float = 0.0  # independent requests that tell as much: misses of a queue come in clusters
     lower: float = 0.0  # Clopper-Pearson bounds of k / n, each one-sided at the spec's confidence
     upper: float = 1.0
     decision: Decision = "undetermined"
