@@ -24,6 +24,7 @@ from tests.processes import alive
 pytestmark = pytest.mark.slow
 
 LONG = {"prompt": list(range(100, 600)), "max_tokens": 1500, "ignore_eos": True}
+SHORT = {"prompt": list(range(100, 152)), "ignore_eos": True}  # four steps for eight of them
 
 
 class Client(threading.Thread):
@@ -233,7 +234,7 @@ def test_spec_that_cannot_be_served_names_the_field(start: Any, spec: dict[str, 
 
 def test_full_queue_is_refused_with_retry_after(start: Any) -> None:
     running = start(script={"step_s": 0.05}, options={"max_queued": 2})
-    clients = [Client(running, {**LONG, "max_tokens": 100}) for _ in range(2)]
+    clients = [Client(running, {**SHORT, "max_tokens": 50}) for _ in range(2)]
     for client in clients:
         client.first.wait(10)
     refused = running.post("/v1/completions", {"model": NAME, "prompt": "x"})
@@ -248,7 +249,7 @@ def test_full_queue_is_refused_with_retry_after(start: Any) -> None:
 def test_a_team_over_its_share_is_refused_and_another_is_served(start: Any) -> None:
     running = start(script={"step_s": 0.05}, options={"max_queued": 5})
     team = {"X-Tursiops-Team": "greedy"}
-    clients = [Client(running, {**LONG, "max_tokens": 60}, team) for _ in range(4)]
+    clients = [Client(running, {**SHORT, "max_tokens": 50}, team) for _ in range(4)]
     for client in clients:
         client.first.wait(10)
     body = {"model": NAME, "prompt": "x", "max_tokens": 2}
@@ -288,7 +289,7 @@ def test_a_request_sets_its_own_time_outs_by_layer(start: Any) -> None:
     assert (stream.status_code, stream.json()["error"]["code"]) == (504, "first_token_timeout")  # nothing was streamed
     total = running.post("/v1/completions", {**slow, "timeout": 0.3})
     assert (total.status_code, total.json()["error"]["message"]) == (504, "not finished within 0.3 s")
-    clients = [Client(running, {**LONG, "max_tokens": 40}) for _ in range(8)]  # all rows
+    clients = [Client(running, {**SHORT, "max_tokens": 25}) for _ in range(8)]  # all rows
     for client in clients:
         client.first.wait(10)
     queue = running.post("/v1/completions", {"model": NAME, "prompt": "x", "timeout": {"queue": 0.2}})

@@ -96,9 +96,10 @@ def test_c5_without_a_limit_a_chat_has_the_whole_rest_of_the_context(instance: R
     context = instance.post("/tokenize", {"prompt": "x"}).json()["max_model_len"]
     assert context == 2048
     endless = {**limit, "ignore_eos": True}
-    reason, usage = both(instance, {**chat_of(instance, 1300), **endless})
-    assert (reason, usage["completion_tokens"], usage["total_tokens"]) == ("length", 748, context)
-    reason, usage = both(instance, {**chat_of(instance, 1300), **limit})
+    chat = chat_of(instance, 1900)
+    reason, usage = both(instance, {**chat, **endless})
+    assert (reason, usage["completion_tokens"], usage["total_tokens"]) == ("length", 148, context)
+    reason, usage = both(instance, {**chat, **limit})
     assert reason == "stop"
     assert usage["completion_tokens"] < 100
 
