@@ -100,18 +100,26 @@ def test_greedy_alone_equals_batched_and_cache_changes_nothing_e4_e5(
         idle(engine)
 
 
+WANTED = [[5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15]]
+PARAMS = [
+    SamplingParams(temperature=0.0, max_tokens=14, logprobs=5),
+    SamplingParams(temperature=0.8, top_p=0.95, seed=7, max_tokens=14, presence_penalty=0.5),
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: EngineConfig, runner: ModelRunner) -> list[Generated]:
+    engine = Offline(config, runner)
+    return [engine.generate([one], chosen)[0] for one, chosen in zip(WANTED, PARAMS, strict=True)]
+
+
 @pytest.mark.weights
 @pytest.mark.slow
 @pytest.mark.parametrize("swap", [False, True], ids=["computed again", "swapped"])
 def test_f1_preempted_answers_equal_undisturbed_ones(
-    engine: Offline, runner: ModelRunner, config: EngineConfig, swap: bool
+    engine: Offline, runner: ModelRunner, config: EngineConfig, undisturbed: list[Generated], swap: bool
 ) -> None:
     assert runner.swap_min_tokens < 100, "measured at start: this model computes slowly and copies fast"
-    greedy = SamplingParams(temperature=0.0, max_tokens=14, logprobs=5)
-    sampled = SamplingParams(temperature=0.8, top_p=0.95, seed=7, max_tokens=14, presence_penalty=0.5)
-    wanted = [[5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15]]
-    params = [greedy, sampled]
-    undisturbed = [engine.generate([one], chosen)[0] for one, chosen in zip(wanted, params, strict=True)]
     engine.scheduler = Scheduler(
         SchedulerConfig(max_num_seqs=8, max_batched_tokens=64, host_blocks=runner.host_blocks if swap else 0),
         num_blocks=4,  # three blocks of 16 for two requests of 20 and 19 tokens
@@ -120,7 +128,7 @@ def test_f1_preempted_answers_equal_undisturbed_ones(
     )
     short = SamplingParams(temperature=0.0, max_tokens=1)
     engine.generate([[1, 2]] * 4, short)  # history says: outputs are short, so both are let in
-    answers = engine.generate(wanted, params)
+    answers = engine.generate(WANTED, PARAMS)
     assert engine.scheduler.preemptions > 0
     assert engine.scheduler.host.swaps == (engine.scheduler.preemptions if swap else 0)
     assert_same(answers[:1], undisturbed[:1], config.dtype)

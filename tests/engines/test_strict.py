@@ -100,18 +100,13 @@ def prompts(number: int) -> list[list[int]]:
     return made
 
 
-def params(number: int) -> SamplingParams:
+def params(number: int, most: int) -> SamplingParams:
     """Greedy, and random with filters of different width, so that no row's filter may follow another's."""
     if number % 2:
-        return SamplingParams(temperature=0.9, top_k=number % 5 * 20, top_p=0.9, seed=number, max_tokens=6, logprobs=0)
-    return SamplingParams(temperature=0, max_tokens=6, logprobs=0)
-
-
-def answers(config: EngineConfig, runner: ModelRunner, asked: list[int], together: bool) -> list[Generated]:
-    engine, all_prompts = Offline(config, runner), prompts(max(asked) + 1)
-    if together:
-        return engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])
-    return [one for n in asked for one in engine.generate([all_prompts[n]], [params(n)])]
+        return SamplingParams(
+            temperature=0.9, top_k=number % 5 * 20, top_p=0.9, seed=number, max_tokens=most, logprobs=0
+        )
+    return SamplingParams(temperature=0, max_tokens=most, logprobs=0)
 
 
 def bits(found: list[Generated]) -> list[tuple[list[int], list[float]]]:
@@ -120,31 +115,37 @@ def bits(found: list[Generated]) -> list[tuple[list[int], list[float]]]:
 
 @pytest.mark.slow
 def test_alone_in_a_batch_cached_and_preempted_are_the_same_bits(runner):
-    check(runner, 8)
+    check(runner, 6, most=4)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(0)  # minutes on a quiet machine
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_two_hundred_prompts_sixty_four_at_a_time(dtype):
-    check(build_runner(settings(dtype=dtype, max_num_seqs=64, kv_cache_bytes=2**29, max_batched_tokens=2048)), 200)
+    check(
+        build_runner(settings(dtype=dtype, max_num_seqs=64, kv_cache_bytes=2**29, max_batched_tokens=2048)), 200, most=6
+    )
 
 
-def check(runner: ModelRunner, number: int) -> None:
+def check(runner: ModelRunner, number: int, most: int) -> None:
     plain = settings(prefix_cache=False)  # sizes, dtype and memory are the runner's
-    asked = list(range(number))
-    alone = bits(answers(plain, runner, asked, together=False))
-    engine, all_prompts = Offline(plain, runner), prompts(number)
+    asked, drawn = prompts(number), [params(each, most) for each in range(number)]
+    alone = bits(one_by_one(Offline(plain, runner), asked, drawn))
+    engine = Offline(plain, runner)
     beside = rows_beside(engine)
-    assert bits(engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])) == alone
+    assert bits(engine.generate(asked, drawn)) == alone
     assert max(beside) == min(number, runner.sizes.max_num_seqs)
     cached = settings()
-    assert bits(answers(cached, runner, asked, together=True)) == alone
-    assert bits(answers(cached, runner, asked, together=False)) == alone
+    assert bits(Offline(cached, runner).generate(asked, drawn)) == alone
+    assert bits(one_by_one(Offline(cached, runner), asked, drawn)) == alone
     engine = Offline(plain, runner)
     preempt_often(engine)
-    assert bits(engine.generate([all_prompts[n] for n in asked], [params(n) for n in asked])) == alone
+    assert bits(engine.generate(asked, drawn)) == alone
     assert engine.scheduler.preemptions > 1
+
+
+def one_by_one(engine: Offline, asked: list[list[int]], drawn: list[SamplingParams]) -> list[Generated]:
+    return [one for pair in zip(asked, drawn, strict=True) for one in engine.generate([pair[0]], [pair[1]])]
 
 
 def rows_beside(engine: Offline) -> list[int]:
