@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from engines.api import Fit, LaunchSpec, ModelShape, get_engine
 from engines.native import memory
 from tests.engines.weights import smollm2
+from tests.side_by_side import side_by_side
 
 SMOLLM2 = ModelShape("llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 134_515_008, True)
 LLAMA8B = ModelShape("llama", 32, 4096, 14336, 32, 8, 128, 128_256, 131_072, 8_030_261_248)
@@ -159,10 +162,25 @@ print(used, engine.runner.sizes.plan.total)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.weights
-@pytest.mark.parametrize(("dtype", "table"), [("float32", "auto"), ("float32", "int8"), ("int8", "auto")])
-def test_estimate_is_within_15_percent_of_real_use(dtype, table):
+def _measured(dtype: str, table: str) -> tuple[int, int]:
     command = [sys.executable, "-W", "ignore", "-c", _MEASURE, str(smollm2()), dtype, table]
     used, estimated = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    return used, estimated
+
+
+MEASURED = {"int8-auto": ("int8", "auto"), "float32-auto": ("float32", "auto"), "float32-int8": ("float32", "int8")}
+
+
+@pytest.fixture(scope="module")
+def wait(request: pytest.FixtureRequest) -> Iterator[Callable[[str], tuple[int, int]]]:
+    jobs = {f"test_estimate_is_within_15_percent_of_real_use[{n}]": partial(_measured, *m) for n, m in MEASURED.items()}
+    with side_by_side(request, jobs) as wait:
+        yield wait
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+@pytest.mark.parametrize("measured", MEASURED)
+def test_estimate_is_within_15_percent_of_real_use(measured, wait, request):
+    used, estimated = wait(request.node.name)
     assert estimated == pytest.approx(used, rel=0.15)

@@ -4,9 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.side_by_side import side_by_side
 
 pytestmark = [pytest.mark.kernels, pytest.mark.slow]
 
@@ -26,8 +31,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("capability", SHARED_LIMIT)
-def test_compiles_without_spills(capability, tmp_path):
+def compiled(capability: int) -> list[dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.engines.kernels.compile_kernels", str(capability)],
@@ -38,7 +42,20 @@ def test_compiles_without_spills(capability, tmp_path):
         timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def wait(request: pytest.FixtureRequest) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    jobs = {f"test_compiles_without_spills[{each}]": partial(compiled, each) for each in SHARED_LIMIT}
+    with side_by_side(request, jobs) as wait:
+        yield wait
+
+
+@pytest.mark.timeout(600)  # each compilation has its own end
+@pytest.mark.parametrize("capability", SHARED_LIMIT)
+def test_compiles_without_spills(capability, wait, request):
+    found = wait(request.node.name)
     assert {entry["kernel"] for entry in found} == KERNELS | ({"linear_kernel"} if capability == 90 else set())
     attention = [entry for entry in found if entry["kernel"] == "paged_attention_kernel"]
     assert len(attention) == 6
