@@ -291,6 +291,7 @@ class Prefix(Struct, kw_only=True):
     expected: float | None = None  # from the data set's own block trie
     measured: float | None = None
     source: Literal["", "usage", "metrics"] = ""
+    verified: bool = True  # `expected` is by the served model's tokenizer, its chat template included
 
 
 class Finding(Struct, kw_only=True):
@@ -324,6 +325,7 @@ class LevelResult(Struct, kw_only=True):
     server: dict[str, float] = {}  # change of the engine's counters over the level
     series: dict[str, list[float | None]] = {}  # per second: t_s, offered, done, in_flight, ttft_ms
     findings: list[Finding] = []
+    items: int = 0  # of a data set in a file that were taken: the next level begins after them
 
 
 class DatasetInfo(Struct, kw_only=True):
@@ -352,6 +354,7 @@ class ResultDoc(Struct, kw_only=True):
     state: Literal["running", "complete", "incomplete"] = "running"
     spec: RunSpec | None = None  # of kinds load and search
     seed: int = 0
+    resumed: int = 0  # how often the run was taken up again; levels after it draw other prompts
     started_at: str = ""  # ISO 8601, UTC
     ended_at: str = ""
     environment: dict[str, Any] = {}

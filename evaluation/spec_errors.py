@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from evaluation.scenarios import SCENARIOS
 from evaluation.schema import Concurrency, Length, Objective, Rate, RunSpec, Search, Sweep, Trace
 
 _AT = re.compile(r"^(?P<reason>.*) - at `(?P<path>[^`]*)`$", re.DOTALL)
@@ -46,6 +47,8 @@ def read_spec(data: bytes | str | dict[str, Any]) -> RunSpec:
 
 def check(spec: RunSpec) -> None:
     """What single fields can't say. Raises SpecError."""
+    if spec.scenario and spec.scenario not in SCENARIOS:
+        raise SpecError("$.scenario", f"unknown scenario '{spec.scenario}'", f"Known: {', '.join(SCENARIOS)}")
     load = spec.load
     if isinstance(load, Rate) and load.rate is None and load.arrivals != "trace":
         raise SpecError("$.load.rate", f"arrivals '{load.arrivals}' need a rate", "Give requests per second, as 2.5")
