@@ -1,7 +1,8 @@
 """Runs patterns and JSON Schemas that people wrote, one JSON line in, one out. Started by `checks.Checker`, which ends
 it when a check takes too long. Nothing of ours is imported; nothing is fetched.
 
-In: {rule: "regex"|"json_schema", expected, answer (null: only look at the rule), ignore_case?}; out: {fault} or {error}.
+In: {rule: "regex"|"json_schema", expected, answer (null: only look at the rule), ignore_case?}.
+Out: {fault} or {error}.
 """
 
 import json

@@ -16,7 +16,7 @@ from evaluation.schema import Endpoint
 
 TRIES = 4
 RETRIED = (408, 429, 500, 502, 503, 504)
-LONGEST_WAIT_S = 30.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 30.0
 
 
 class EndpointError(Exception):
@@ -90,9 +90,9 @@ class Connection:
                 try:
                     found = await self._once(method, path, body, last)
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    if last:
+                    if last or isinstance(error, TimeoutError):  # once more would cost the server as much again
                         raise self._down(error) from error
-                    found = 0.5 * 2**turn
+                    found = FIRST_WAIT_S * 2**turn
                 if isinstance(found, dict):
                     return found
                 await asyncio.sleep(found)
@@ -104,7 +104,7 @@ class Connection:
         async with self._session.request(method, self.url + path, json=body) as response:
             if response.status in RETRIED and not last:
                 wait = response.headers.get("Retry-After", "")
-                return min(float(wait), LONGEST_WAIT_S) if wait.isdigit() else 0.5
+                return min(float(wait), LONGEST_WAIT_S) if wait.isdigit() else FIRST_WAIT_S
             if response.status != 200:
                 said = (await response.text(errors="replace"))[:500]
                 fatal = response.status in (401, 403, 404) or response.status >= 500
@@ -120,7 +120,7 @@ class Connection:
 
     def _down(self, error: BaseException) -> EndpointError:
         if isinstance(error, TimeoutError):
-            told = f"no answer within {self.endpoint.timeout_s:g} s, {TRIES} times"
+            told = f"{self.url} gave no answer within {self.endpoint.timeout_s:g} s"
             return EndpointError("endpoint_timeout", told, "Raise endpoint.timeout_s, or ask for fewer tokens")
         told = f"{self.url} does not answer: {type(error).__name__}: {error}"
         return EndpointError("endpoint_down", told, "Start it, or mend endpoint.url; then --resume", fatal=True)
@@ -150,13 +150,13 @@ class Connection:
 
     async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text. special: with the model's BOS. An engine answers /tokenize, our gateway /v1/tokenize."""
-        body = {"prompt": text, "add_special_tokens": special}
+        body = {"model": self.model, "prompt": text, "add_special_tokens": special}
         try:
-            found = await self.post("/tokenize", body)
+            found = await self.request("POST", "/tokenize", body)
         except EndpointError as error:
             if error.code != "endpoint_refused":
                 raise
-            found = await self.post("/v1/tokenize", body)
+            found = await self.request("POST", "/v1/tokenize", body)
         ids = found.get("tokens")
         if not isinstance(ids, list):
             raise EndpointError("bad_answer", f"/tokenize of {self.url} gives no list `tokens`", fatal=True)

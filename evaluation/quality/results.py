@@ -49,9 +49,9 @@ class GateResult(Struct, kw_only=True):
     decision: Outcome
     blocks: bool  # a gate that doesn't pass, and isn't only informative
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    limit: float | None = None
+    low: float | None = None  # 95 % interval of the figure; against a baseline: of the paired gain (or ratio), where
+    high: float | None = None  # greater is better whatever the figure
+    limit: float | None = None  # that `low` must reach (`high` must not pass, of at_most)
     baseline: float | None = None
     wrong_to_right: int | None = None  # against the baseline, item by item
     right_to_wrong: int | None = None
