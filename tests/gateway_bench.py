@@ -22,6 +22,7 @@ from tursiops.gateway.config import Config
 from tursiops.settings import base
 
 from evaluation.fake_engine import FakeEngine
+from tests.prompt_server import PromptServer
 
 TEAM = "0198a000-0000-7000-8000-000000000001"
 OTHER_TEAM = "0198a000-0000-7000-8000-000000000002"
@@ -98,7 +99,7 @@ async def until_async(ask: Any, least: int, seconds: float) -> None:
 @contextlib.asynccontextmanager
 async def serving(config: Config) -> AsyncIterator[tuple[Gateway, str]]:
     gateway = Gateway(config)
-    server = uvicorn.Server(
+    server = PromptServer(
         uvicorn.Config(
             gateway,
             host="127.0.0.1",
@@ -114,7 +115,7 @@ async def serving(config: Config) -> AsyncIterator[tuple[Gateway, str]]:
     try:
         yield gateway, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
-        server.should_exit = True
+        server.end()
         await task
 
 

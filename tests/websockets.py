@@ -15,6 +15,8 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 from tursiops.asgi import application
 
+from tests.prompt_server import PromptServer
+
 
 class Socket:
     def __init__(self, path: str, cookie: str = "") -> None:
@@ -57,14 +59,14 @@ class Socket:
 async def web_process(path: str) -> AsyncIterator[None]:
     """The web application served in this loop, so that tests can watch what it does."""
     config = uvicorn.Config(application, uds=path, log_level="info", access_log=False, timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = PromptServer(config)
     task = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
     try:
         yield
     finally:
-        server.should_exit = True
+        server.end()
         await task
 
 

@@ -9,6 +9,7 @@ import uvicorn
 from tursiops.gateway.passing import forwarded
 
 from tests.gateway_bench import instance, route, until
+from tests.prompt_server import PromptServer
 
 
 class Web:
@@ -16,7 +17,7 @@ class Web:
 
     def __init__(self, path):
         config = uvicorn.Config(self, uds=path, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
-        self.server = uvicorn.Server(config)
+        self.server = PromptServer(config)
         self.left = asyncio.Event()
 
     async def start(self):
@@ -25,8 +26,8 @@ class Web:
         return self
 
     async def stop(self):
-        self.server.should_exit = True
         self.server.force_exit = True
+        self.server.end()
         await self.task
 
     async def __call__(self, scope, receive, send):
