@@ -179,5 +179,8 @@ def test_calibration_against_people(tmp_path: Path) -> None:
     found = task(doc, "j").figures["kappa"]
     assert found.n == 30
     assert found.value == pytest.approx(0.68, abs=0.05)
-    assert [finding.code for finding in doc.findings] == ["judge_disagrees"]
+    codes = [finding.code for finding in doc.findings]
+    assert "judge_disagrees" in codes
+    assert "judge_not_calibrated" not in codes
+    assert "judge_follows_length" in codes, "here the greater number is the longer answer"
     assert task(doc, "j").figures["wins"].n == 20  # the calibration's items are in no win rate

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evaluation.quality import endpoint, rules
+from evaluation.quality.checks import Checker
 from evaluation.quality.run import QualityRun
 from evaluation.quality.sets import SetError
 from evaluation.quality.suite import read_suite
@@ -18,6 +20,12 @@ from evaluation.schema import read_result
 from evaluation.spec_errors import SpecError
 from tests.evaluation.quality.servers import BOS, Bigram, served
 from tests.evaluation.quality.suites import TEXT, lines, quiet, run, sum_rows, sums, task
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked again is asked at once."""
+    monkeypatch.setattr(endpoint, "FIRST_WAIT_S", 0.01)
 
 
 def test_a_business_set_is_scored_and_gated(tmp_path: Path) -> None:
@@ -140,11 +148,12 @@ def test_a_run_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         assert len(engine.told) - asked == 30 - kept + 30
 
 
-def test_items_without_answer_are_in_no_figure_and_make_the_gate_an_error(tmp_path: Path) -> None:
-    def talk(messages: list[dict[str, Any]], body: dict[str, Any]) -> str:
-        return sums(messages, body)
-
-    engine = Bigram(talk)
+def test_items_without_answer_are_in_no_figure_and_make_the_gate_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rule explodes on its answer."""
+    monkeypatch.setattr(rules, "Checker", lambda: Checker(limit_s=0.3))
+    engine = Bigram(sums)
     rows = [*sum_rows(5), {"id": "bad", "prompt": "1+1", "rule": "regex", "expected": "^(.*.*.*.*)*X$"}]
     with served(engine):
         spec = {
