@@ -276,6 +276,7 @@ class Health(Struct, kw_only=True):
 
     healthy: bool = True
     reasons: list[str] = []  # codes: pacing_lag, loop_lag, cpu, file_descriptors, null_server
+    tolerated: list[str] = []  # codes of lags beyond their bounds, yet below 1 % of every objective's limit
     pacing_p50_ms: float | None = None  # sent - intended
     pacing_p99_ms: float | None = None
     loop_p99_ms: float | None = None

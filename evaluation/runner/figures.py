@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from evaluation.metrics import definitions, goodput
@@ -12,6 +13,7 @@ from evaluation.metrics.stats import clopper_pearson
 from evaluation.runner.steady import Assessment, Columns, S, columns_of
 from evaluation.schema import Counts, Decision, Health, LevelResult, Objective, RequestRecord, Summary, Window
 
+TOLERATED = 0.01  # of the least limit
 OPEN_LOOP = ("ttft_intended", "e2el_intended")
 
 
@@ -64,6 +66,20 @@ def level_result(
         result.goodput = good / window.seconds
         result.attainment = good / len(counted) if counted else None
     return result
+
+
+def tolerate(health: Health, objectives: Sequence[Objective]) -> Health:
+    """A lag that is small against every limit that is judged does not make the level invalid; it stays told.
+
+    Latencies of the objectives count from the intended start, so the lag is in them: it can only make them longer.
+    """
+    limits = [one.limit_ms for one in objectives if one.start == "intended" and one.metric in ("ttft", "e2el")]
+    if len(limits) < max(1, len(objectives)):
+        return health
+    lags = {"pacing_lag": health.pacing_p99_ms, "loop_lag": health.loop_p99_ms}
+    small = [code for code in health.reasons if code in lags and (lags[code] or 0.0) <= TOLERATED * min(limits)]
+    reasons = [code for code in health.reasons if code not in small]
+    return msgspec.structs.replace(health, reasons=reasons, tolerated=small, healthy=not reasons)
 
 
 def _decision(verdict: str, decisions: Sequence[Decision]) -> Decision:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from evaluation.client.pool import Sent, Stop, send
 from evaluation.metrics.goodput import judge, together
-from evaluation.runner.figures import level_result
+from evaluation.runner.figures import level_result, tolerate
 from evaluation.runner.steady import Assessment, Columns, Log, S, assess, closed_loop, transient_end
 from evaluation.schema import LevelResult, Objective, RequestRecord, RunSpec, Window
 from evaluation.workload.item import Planned
@@ -33,6 +34,7 @@ class LevelPlan:
     warm_up_s: float  # of the schedule's beginning, a ramp included
     concurrency: int | None = None
     seed: int = 0
+    drop_backlog: bool = False  # of an overloaded level
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Level:
         self._log = Log(self._offsets if self._open else None)
         self._stop = Stop()
         self._interrupted = False
+        self._cut_at = math.inf  # monotonic seconds
         self._state = _State(wanted=spec.min_requests)
         self.records: list[RequestRecord] = []
 
@@ -90,6 +93,8 @@ class Level:
                 await asyncio.wait([sending], timeout=LOOK_S)
                 if not self._stop.asked:
                     self._look(time.monotonic() - began)
+                elif time.monotonic() > self._cut_at:
+                    self._stop.cut()
         except BaseException:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -136,13 +141,22 @@ class Level:
         state.overloads = state.overloads + 1 if state.assessment.verdict == "overloaded" and long_enough else 0
         if state.overloads >= 2:
             state.end = now
-            self._stop.cut()
+            self._end_overload()
         elif out_of_time or (
             state.assessment.verdict == "steady" and offered >= state.wanted and self._long(columns, now)
         ):
             state.end, state.closing_since = now, time.monotonic()
             if out_of_time:
                 self._close(columns, now, out_of_time)
+
+    def _end_overload(self) -> None:
+        """Where the engine tells when it is idle, the backlog is dropped; else it is read, as it would burden the next
+        level unseen."""
+        if self._plan.drop_backlog:
+            self._stop.cut()
+        else:
+            self._stop.drain()
+            self._cut_at = time.monotonic() + self._spec.cool_down_s
 
     def _long(self, columns: Columns, now: int) -> bool:
         """At least `min_s`, and so many median E2EL."""
@@ -185,14 +199,12 @@ class Level:
         state = self._state
         columns = self._log.columns()
         start = self._log.start_ns if self._log.start_ns is not None else sent.start_ns
-        begin = state.begin or start + round(self._plan.warm_up_s * S)
-        end = state.end
-        assessment = state.assessment
-        if not end:
+        warm = start + round(self._plan.warm_up_s * S)
+        begin, end, assessment = state.begin or warm, state.end, state.assessment
+        if not self._stop.asked or not end:  # the data set has ended, or the run was interrupted
             last = int(columns.arrivals[-1]) + 1 if len(columns.arrivals) else begin
             end = max(begin, min(last, sent.end_ns))
-            if not self._interrupted:  # the data set has ended
-                begin = transient_end(columns, start + round(self._plan.warm_up_s * S), end) if end > begin else begin
+            begin = transient_end(columns, warm, end) if end > warm else begin
             assessment = self._assess(columns, begin, end)
         if self._interrupted:
             assessment = Assessment("undetermined", assessment.checks, [*assessment.reasons, "interrupted"])
@@ -207,7 +219,7 @@ class Level:
             concurrency=self._plan.concurrency,
             seed=self._plan.seed,
             confidence=self._spec.confidence,
-            health=sent.health,
+            health=tolerate(sent.health, self._objectives),
             arrivals=columns,
         )
         if self._interrupted:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from evaluation import scenarios
+from evaluation.client.calibrate import calibrate
 from evaluation.client.http import Client, RequestError
 from evaluation.client.target import Target
 from evaluation.progress import Reporter
@@ -25,10 +25,10 @@ from evaluation.runner import search
 from evaluation.runner.counters import Scraper, change
 from evaluation.runner.diagnose import diagnose, measured_prefix
 from evaluation.runner.level import Level, LevelPlan
+from evaluation.runner.outcome import charted, duplicates, environment, line_of, verdict
 from evaluation.runner.traffic import traffic
 from evaluation.schema import (
     Concurrency,
-    Finding,
     LevelResult,
     Rate,
     RequestRecord,
@@ -40,6 +40,7 @@ from evaluation.schema import (
 from evaluation.workload.seeds import fresh
 from evaluation.workload.tokens import Tokenizer, tokenizer_for
 
+CALIBRATED_FROM = 20.0  # requests/s: below, the client is no question
 SETTLE_S = 1.0  # between levels where the engine does not say when it is idle
 
 
@@ -64,6 +65,7 @@ class Run:
         self._level: Level | None = None
         self._other: Client | None = None  # of the metrics, where they are another server's
         self._interrupted = False
+        self._calibrated: tuple[float, float | None] = (0.0, None)  # greatest rate, and what the client reached
         self._used = 0
         self._objectives = scenarios.objectives(spec)
         self.result = before or ResultDoc(
@@ -156,7 +158,7 @@ class Run:
     def _next(self) -> float | None:
         """requests/s of the next level (0: the load has no rate of its own); None: that was all."""
         load, levels = self._spec.load, self.result.levels
-        if levels and levels[-1].counts.ok == 0 and levels[-1].counts.offered:
+        if levels and "all_failed" in levels[-1].reasons:
             return None  # nothing was answered: no rate can tell more
         if isinstance(load, Search):
             return search.next_rate(load, levels)
@@ -174,7 +176,10 @@ class Run:
             first=self._used,
             resumed=self.result.resumed,
         )
+        if self._interrupted:
+            return
         self.result.dataset = sent.info
+        before = await scraper.now()
         plan = LevelPlan(
             index=index,
             rate=rate,
@@ -182,14 +187,17 @@ class Run:
             warm_up_s=sent.warm_up_s,
             concurrency=spec.load.concurrency if isinstance(spec.load, Concurrency) else None,
             seed=sent.seed,
+            drop_backlog="running" in before,
         )
         self._level = Level(plan, spec, self._objectives, api_key=key, progress=self._progress(index, rate))
-        if self._interrupted:
-            self._level.interrupt()
-        before = await scraper.now()
+        reached = await self._calibrate(rate)
         async with scraper.watching():
             level = await self._level.run()
         records, self._level = self._level.records, None
+        level.health.null_server_rate = reached
+        if reached is not None and rate is not None and reached < rate:
+            level.health.healthy, level.verdict, level.decision = False, "invalid", "undetermined"
+            level.health.reasons.append("null_server")
         level.items = sent.used()
         self._used += level.items
         level.server = change(before, await scraper.now()) | {f"{n}_peak": v for n, v in scraper.peaks.items()}
@@ -202,13 +210,25 @@ class Run:
         self._keep(level, records)
         await self._cool_down(scraper)
 
+    async def _calibrate(self, rate: float | None) -> float | None:
+        """requests/s that this client reaches against a server that costs nothing, asked for twice the rate.
+
+        Once per greatest rate; slow rates are beyond doubt.
+        """
+        if rate is None or rate < CALIBRATED_FROM:
+            return None
+        if rate > self._calibrated[0]:
+            health = await calibrate(rate, processes=self._spec.processes)
+            self._calibrated = (rate, health.null_server_rate)
+        return self._calibrated[1]
+
     def _keep(self, level: LevelResult, records: list[RequestRecord]) -> None:
         self.result.levels.append(level)
         files.append_requests(self._folder, records)
         self._conclude()
         files.write(self._folder, self.result)
         self._report.log(line_of(level))
-        for name, value in _charted(level):
+        for name, value in charted(level):
             self._report.metric(name, value, level.index)
 
     async def _cool_down(self, scraper: Scraper) -> None:
@@ -223,7 +243,7 @@ class Run:
             result.capacity = search.capacity(load, result.levels)
             result.findings += search.findings(load, result.levels)
         if result.levels and result.dataset.requests and result.dataset.duplicates:
-            result.findings.append(_duplicates(result))
+            result.findings.append(duplicates(result))
         result.verdict = verdict(result)
         result.score = scenarios.score(self._spec, result)
 
@@ -242,71 +262,6 @@ class Run:
             self._report.progress(min(0.99, (index + share) / levels), f"level {index + 1}, {name}: {text}")
 
         return tell
-
-
-def verdict(result: ResultDoc) -> Any:
-    """Of a search: whether a rate was certified. Of a load: whether every level passes."""
-    levels = result.levels
-    if levels and all(level.verdict == "invalid" for level in levels):
-        return "invalid"
-    if result.capacity is not None:
-        said = result.capacity.decision
-        return {"certified": "pass", "open_above": "pass", "unreachable": "fail"}.get(said, "undetermined")
-    if any(level.decision == "fail" for level in levels):
-        return "fail"
-    return "pass" if levels and all(level.decision == "pass" for level in levels) else "undetermined"
-
-
-def environment(spec: RunSpec, server: dict[str, float]) -> dict[str, Any]:
-    """Where and with what was measured."""
-    found: dict[str, Any] = {
-        "client": {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "cpus": os.cpu_count(),
-            "processes": spec.processes,
-        },
-        "endpoint": {"url": spec.endpoint.url, "model": spec.endpoint.model, "api": spec.endpoint.api},
-        "server_metrics": sorted(server),
-    }
-    if "kv_total" in server:
-        found["endpoint"]["kv_blocks"] = server["kv_total"]
-    return found
-
-
-def line_of(level: LevelResult) -> str:
-    """A level in one line of text."""
-    place = f"{level.rate:.4g} req/s" if level.rate else f"concurrency {level.concurrency}"
-    failed = level.counts.error + level.counts.timeout + level.counts.cut
-    parts = [f"level {level.index + 1}: {place}: {level.verdict}, {level.decision}"]
-    parts += [f"{level.counts.ok} ok, {failed} failed"]
-    parts += [
-        f"P{one.quantile * 100:g} {one.metric} <= {one.limit_ms:g} ms missed by {one.k} of {one.n} "
-        f"({one.lower:.2%} to {one.upper:.2%})"
-        for one in level.objectives
-    ]
-    parts += [", ".join(level.reasons)] if level.reasons else []
-    return "; ".join(parts)
-
-
-def _charted(level: LevelResult) -> list[tuple[str, float]]:
-    values = {"rate": level.rate, "done_rate": level.done_rate, "attainment": level.attainment}
-    for name in ("ttft_intended", "e2el_intended", "ttft", "e2el", "tpot"):
-        summary = level.metrics.get(name)
-        if summary is not None:
-            values |= {f"{name}_p50_ms": summary.p50, f"{name}_p99_ms": summary.p99}
-    return [(name, value) for name, value in values.items() if value is not None]
-
-
-def _duplicates(result: ResultDoc) -> Finding:
-    return Finding(
-        code="duplicate_prompts",
-        severity="warning",
-        cause="Prompts of the data set are identical to others, as it declares: the prefix cache answers for the "
-        "model there.",
-        remedy="Read the figures as those of traffic that repeats itself.",
-        evidence={"duplicates": result.dataset.duplicates, "requests": result.dataset.requests},
-    )
 
 
 def _key(spec: RunSpec) -> str:

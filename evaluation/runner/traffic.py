@@ -17,6 +17,7 @@ from evaluation.workload.seeds import rng
 from evaluation.workload.tokens import Tokenizer
 
 AHEAD = 1.2  # x what a level needs at least is made before it begins
+MOST_OF_A_TRACE = 10**6
 PART = 256  # items made at a time while it runs
 FROM_FILE = (Jsonl, ShareGpt, Trace)
 
@@ -50,12 +51,12 @@ async def traffic(
     chat = spec.endpoint.api == "chat"
 
     async def make(count: int, begin: int, stream: str = "measured") -> Built:
-        seeds = seed if from_file else own_seed  # a file is shuffled once
+        seeds = seed if from_file and stream == "measured" else own_seed  # a file is shuffled once
         return await build(spec.dataset, count, tokenizer=tokenizer, chat=chat, seed=seeds, stream=stream, first=begin)
 
     begin = first if from_file else 0
     trace = isinstance(spec.load, Rate) and spec.load.arrivals == "trace"
-    count = _count(spec, rate)
+    count = _count(spec, rate, trace=trace)
     built = await make(count, begin)
     warm_count = 2 * spec.load.concurrency + 8 if isinstance(spec.load, Concurrency) else \
         math.ceil(1.5 * (rate or 1.0) * warm_up_s) + 8  # fmt: skip
@@ -107,10 +108,10 @@ async def traffic(
     return Traffic(planned(), built.info, built, warm_up_s, own_seed, lambda: taken[0] if from_file else 0)
 
 
-def _count(spec: RunSpec, rate: float | None) -> int:
-    """Items that a level needs at least. A trace is its own measure."""
-    if isinstance(spec.dataset, Trace):
-        return spec.dataset.requests or 10**7
+def _count(spec: RunSpec, rate: float | None, *, trace: bool) -> int:
+    """Items that a level needs at least. A trace that gives the times is sent to its end."""
+    if trace:
+        return MOST_OF_A_TRACE
     needed = spec.min_requests
     if rate is not None:
         needed = max(needed, math.ceil(rate * spec.steady.min_s))

@@ -25,7 +25,7 @@ def run(load, objectives, law=LAW, requests=1000):
     return asyncio.run(search(load, measure))
 
 
-@pytest.mark.parametrize("low", [0.5, 3.0, 30.0, 200.0])
+@pytest.mark.parametrize("low", [0.5, 30.0, 200.0])
 def test_a_programmed_capacity_is_found_within_five_percent_in_twelve_levels(low):
     load = Search(low=low)
     levels = run(load, WIDE)
