@@ -62,6 +62,7 @@ class Setup:
     work: Path
     rows: dict[str, int]
     threads: int
+    device: str = "cpu"
 
     def job(self, side: str, tasks: Sequence[str], instance: Instance) -> dict[str, Any]:
         """What `lm_eval_driver` is given. side: "ours" or "hf"."""
@@ -69,7 +70,7 @@ class Setup:
         backend, arguments, batch = self._ours(generates, instance) if side == "ours" else self._peer(generates)
         argv = [
             "run", "--model", backend, "--model_args", ",".join(f"{name}={value}" for name, value in arguments.items()),
-            "--batch_size", str(batch), *(["--device", "cpu"] if side == "hf" else []),
+            "--batch_size", str(batch), *(["--device", self.device] if side == "hf" else []),
             "--tasks", ",".join(f"tursiops_{name}" for name in tasks), "--include_path", str(TASKS),
             *(["--apply_chat_template"] if generates else []),
             "--metadata", json.dumps({"data": str(self.data), "rows": self.rows}),
@@ -130,13 +131,19 @@ def report(name: str, setup: Setup, comparisons: Sequence[Comparison], commands:
     return {
         "name": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip(),
-        "device": "cpu",
+        "commit": _commit(),
+        "device": setup.device,
         "dtype": "float32",
         "versions": json.loads(subprocess.check_output([str(setup.python), "-c", _VERSIONS], text=True)),
         "rows": [asdict(each) | {"within": each.within} for each in comparisons],
         "commands": commands,
     }
+
+
+def _commit() -> str:
+    """Empty where the tree is a copy without its history."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 _VERSIONS = """
@@ -156,13 +163,17 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(KNOWN), default=list(KNOWN))
     parser.add_argument("--rows", type=json.loads, default={}, help='rows of a task, as {"bbh": 20}')
     parser.add_argument("--threads", type=int, default=0, help="that compute, of each side")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of both sides")
+    parser.add_argument("--kv-cache-bytes", type=int, default=0, help="of our engine; 0: what is free")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "quality")
     options = parser.parse_args()
     end_on_signals()
     rows = {name: options.rows.get(name, KNOWN[name].rows) for name in options.tasks}
     # absolute, but not resolved: a virtual environment's python is a link, and resolving it leaves the environment
     python, work = options.lm_eval.absolute(), options.work.absolute()
-    setup = Setup(options.model.absolute(), python, options.data.absolute(), work, rows, options.threads)
+    setup = Setup(
+        options.model.absolute(), python, options.data.absolute(), work, rows, options.threads, options.device
+    )
     kinds = [[name for name in options.tasks if KNOWN[name].generates is kind] for kind in (False, True)]
     groups = [tasks for tasks in kinds if tasks]
     runs = [(side, tasks) for tasks in groups for side in SIDES]
@@ -170,7 +181,8 @@ def main() -> None:
     if pending:
         for side in SIDES:
             (setup.work / side).mkdir(parents=True, exist_ok=True)
-        engine: dict[str, Any] = {"dtype": "float32", "device": "cpu", "options": {"threads": setup.threads}}
+        engine: dict[str, Any] = {"dtype": "float32", "device": setup.device, "options": {"threads": setup.threads}}
+        engine["kv_cache_bytes"] = options.kv_cache_bytes
         engine |= {"max_model_len": LENGTH + 2, "max_num_seqs": ROWS_AT_ONCE}
         with Instance(setup.model, options.name, **engine) as instance:
             setup.run([setup.job(*run, instance) for run in pending], instance.token)
