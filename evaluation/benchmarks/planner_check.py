@@ -1,0 +1,223 @@
+"""The planner against measurement: a native engine on the demo model is calibrated, planned, and then loaded.
+
+    python -m evaluation.benchmarks.planner_check [--model FILE.gguf] [--dtype int8] [--out FOLDER]
+
+Under five minutes on two quiet cores. Memory: the engine's own count (/debug/memory) beside the plan's. Latency: a
+Poisson load at a share of the planned capacity, run by `python -m evaluation run`. Throughput: as many requests at once
+as a burst, whose end is simulated. Nothing that is compared was calibrated with: other lengths, other batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from evaluation.benchmarks import report
+from evaluation.benchmarks.report import Row
+from evaluation.client.pool import send
+from evaluation.commands.plan import model_of
+from evaluation.planner import capacity, hardware, memory, predict, schemes
+from evaluation.planner.calibrate import Recipe, calibrate
+from evaluation.planner.candidates import default_kv
+from evaluation.planner.capacity import Bounds, Mean
+from evaluation.planner.confirm import TARGETS
+from evaluation.planner.roofline import Roof
+from evaluation.planner.simulate import Limits, Work, simulate
+from evaluation.planner.util_grid import Timing
+from evaluation.profile import Arrivals, BusinessProfile, Lengths
+from evaluation.quality.instance import Instance, end_on_signals
+from evaluation.schema import Endpoint, RequestRecord, ResultDoc, read_result
+from evaluation.workload.item import Item, Turn, plan
+
+DEMO = Path.home() / ".cache" / "tursiops" / "weights" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+SEQUENCES, LENGTH, STEP_TOKENS = 16, 2048, 512
+KV_BYTES = 256 * 2**20
+PROMPT, OUTPUT = 96, 40
+BURST = 20
+SHARE = 0.55
+"""Of the planned capacity that the latencies are measured at."""
+KEY = "TURSIOPS_PLANNER_CHECK_KEY"
+RECIPE = Recipe(rows=(1, 3, 8), contexts=(64, 320), prompts=(32, 192, 480), step_tokens=STEP_TOKENS, repeats=2)
+
+Triple = tuple[str, str, float, float, float | None]
+"""(metric, unit, predicted, measured, target)"""
+
+
+def memory_figures(instance: Instance, timing: Timing, kv_dtype: str) -> list[Triple]:
+    """The engine's own count of its process, after it has worked, beside the plan's lines."""
+    address = f"{instance.url}/debug/memory"
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {instance.token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        table: dict[str, Any] = json.loads(answer.read())
+    measured = {part["part"]: part["bytes"] for part in table["parts"]}
+    roof = timing.roof
+    engine = memory.native(roof.device, roof.scheme, max_length=LENGTH, sequences=SEQUENCES, step_tokens=STEP_TOKENS)
+    lines = memory.fixed_lines(roof.model, roof.scheme, engine, roof.device)
+    block = int(memory.kv_per_token(roof.model, kv_dtype)) * engine.block
+    kv = KV_BYTES // block * block
+    weights = next(line.bytes for line in lines if line.part == "weights")
+    parts = [
+        ("weights", weights, measured["weights"]),
+        ("KV cache", kv, measured["kv_cache"]),
+        ("all", memory.total(lines) + kv, table["total"]),
+    ]
+    return [
+        (f"memory: {name}", "MiB", predicted / 2**20, found / 2**20, TARGETS["memory"])
+        for name, predicted, found in parts
+    ]
+
+
+async def burst(endpoint: Endpoint, key: str, timing: Timing) -> Triple:
+    """All at once: requests/s until the last answer's end."""
+    chooser = np.random.default_rng(9)
+    items = [
+        Item(turns=[Turn(prompt=chooser.integers(1000, 30_000, PROMPT).tolist(), max_tokens=OUTPUT)])
+        for _ in range(BURST)
+    ]
+    records: list[RequestRecord] = []
+    extra = {"temperature": 0, "ignore_eos": True}
+    endpoint = msgspec.structs.replace(endpoint, extra_body=extra)
+    await send(plan(items), endpoint, on_record=records.append, concurrency=BURST, api_key=key)
+    ends = [record.end_ns for record in records if record.status == "ok" and record.end_ns is not None]
+    begun = min(record.sent_ns for record in records if record.sent_ns is not None)
+    if len(ends) < BURST:
+        raise RuntimeError(f"{BURST - len(ends)} of {BURST} requests of the burst failed")
+    work = Work(np.zeros(BURST), *(np.full(BURST, float(each)) for each in (PROMPT, 0, OUTPUT)))
+    planned = simulate(work, Limits(SEQUENCES, STEP_TOKENS), timing.seconds)
+    return (
+        "throughput of a burst",
+        "req/s",
+        planned.rate,
+        BURST / ((max(ends) - begun) / 1e9),
+        TARGETS["requests_per_s"],
+    )
+
+
+def load_test(url: str, model: str, key: str, rate: float, seconds: float) -> ResultDoc:
+    """A Poisson load by evaluation's own runner, in a process of its own."""
+    spec = {
+        "name": "planner_check",
+        "endpoint": {
+            "url": url, "model": model, "api": "completions", "api_key_env": KEY,
+            "extra_body": {"temperature": 0, "ignore_eos": True},
+        },
+        "dataset": {"kind": "synthetic", "prompt": {"mean": PROMPT}, "output": {"mean": OUTPUT}},
+        "load": {"kind": "rate", "rate": rate},
+        "min_requests": max(20, int(rate * seconds * 0.8)),
+        "warm_up_s": 5.0,
+        "steady": {"min_s": seconds * 0.8, "max_s": seconds},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="ts-planner-") as folder:
+        path = Path(folder) / "given.json"
+        path.write_text(json.dumps(spec))
+        argv = [
+            sys.executable,
+            "-m",
+            "evaluation",
+            "run",
+            str(path),
+            "--out",
+            str(Path(folder) / "run"),
+            "--progress",
+            "json",
+        ]
+        done = subprocess.run(
+            argv, env={**os.environ, KEY: key}, capture_output=True, text=True, check=False, timeout=280
+        )
+        result = Path(folder) / "run" / "result.json"
+        if not result.is_file():
+            raise RuntimeError(f"the load test left no result: {done.stdout[-1000:]} {done.stderr[-1000:]}")
+        return read_result(result.read_bytes())
+
+
+def latency_figures(timing: Timing, result: ResultDoc, rate: float) -> list[Triple]:
+    """P50 of the level, beside a simulation of the same rate and lengths."""
+    level = result.levels[0]
+    profile = BusinessProfile(
+        name="check", arrivals=Arrivals(rate=rate), lengths=Lengths(pairs=[(PROMPT, OUTPUT)]), source="fixed lengths"
+    )
+    outcomes = [
+        predict.run(timing, predict.work_of(profile, rate, 600, seed=seed), Limits(SEQUENCES, STEP_TOKENS)).middle
+        for seed in range(3)
+    ]
+    found: list[Triple] = []
+    for metric, target in (("tpot", TARGETS["tpot"]), ("ttft", TARGETS["ttft_p50"]), ("e2el", None)):
+        summary = level.metrics.get(f"{metric}_intended") or level.metrics.get(metric)
+        if summary is None or summary.p50 is None:
+            raise RuntimeError(f"the level ({level.verdict}) has no {metric}: {level.reasons}")
+        planned = median(outcome.quantile(metric, 0.5, predict.SKIP) for outcome in outcomes) * 1e3
+        found.append(
+            (f"{metric.upper()} P50 at {rate:.2f} req/s ({level.verdict})", "ms", planned, summary.p50, target)
+        )
+    return found
+
+
+def rows_of(case: str, figures: list[Triple]) -> list[Row]:
+    """Each measured figure with the planned one as its peer, and their distance with its target."""
+    rows = []
+    for metric, unit, predicted, measured, target in figures:
+        rows.append(Row(case, metric, measured, unit, "lower", "planner", predicted))
+        away = abs(predicted / measured - 1) * 100
+        rows.append(Row(case, f"{metric}, residual", away, "%", "lower", target=target and target * 100))
+    return rows
+
+
+def check(model: Path, dtype: str, seconds: float) -> list[Row]:
+    name = model.stem
+    device, scheme = hardware.gpu("cpu2"), schemes.scheme(dtype)
+    kv_dtype = default_kv(device, scheme)
+    roof = Roof(model_of(model, name), device, scheme, kv_dtype)
+    settings = {
+        "device": "cpu", "dtype": dtype, "max_model_len": LENGTH, "max_num_seqs": SEQUENCES,
+        "kv_cache_bytes": KV_BYTES, "options": {"max_batched_tokens": STEP_TOKENS, "prefix_cache": False},
+    }  # fmt: skip
+    with Instance(model, name, **settings) as instance:
+        endpoint = Endpoint(url=instance.url, model=name, api="completions")
+        grid = asyncio.run(calibrate(endpoint, roof, RECIPE, api_key=instance.token, kv_dtype=kv_dtype))
+        for point in grid.points:
+            print(f"  {point.op} at {point.rows:g} rows: {point.util:.3f}")
+        timing = Timing(roof, grid)
+        figures = [asyncio.run(burst(endpoint, instance.token, timing))]
+        mean = Mean(PROMPT, 0, OUTPUT)
+        best = capacity.largest(timing, mean, Bounds(SEQUENCES, 1e9, STEP_TOKENS))
+        if best is None:
+            raise RuntimeError("the grid says that this machine serves nothing")
+        rate = SHARE * best.rate
+        print(f"planned capacity {best.rate:.2f} req/s; loading at {rate:.2f}", flush=True)
+        result = load_test(instance.url, name, instance.token, rate, seconds)
+        figures += latency_figures(timing, result, rate)
+        figures += memory_figures(instance, timing, kv_dtype)
+    return rows_of(f"{name} {dtype}", figures)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=DEMO)
+    parser.add_argument("--dtype", choices=["int8", "float32"], default="int8")
+    parser.add_argument("--seconds", type=float, default=75.0, help="of the load test")
+    parser.add_argument("--out", type=Path, help="folder for planner_check.cpu.json")
+    options = parser.parse_args(arguments)
+    end_on_signals()
+    rows = check(options.model, options.dtype, options.seconds)
+    print(report.table(rows))
+    if options.out:
+        name = f"{len(os.sched_getaffinity(0))} CPU cores"
+        report.write("planner_check", "cpu", name, rows, options.out, ("torch",))
+    return 1 if any(row.ok is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

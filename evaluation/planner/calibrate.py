@@ -1,0 +1,174 @@
+"""Times the steps of a running engine over HTTP, and makes a grid of them.
+
+    prefill   prompts one after another with one token of answer: TTFT by the prompt's length
+    decode    as many requests at once as a step shall have rows, long enough that all of them answer at the same time:
+              the time between tokens while they do, by rows and context
+
+Prompts are random token ids, so that no two share a prefix. The engine should have nothing else to do; what it was
+doing is seen as noise in the repeats, and `spread` tells how much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from evaluation.client.pool import send
+from evaluation.planner.roofline import Roof
+from evaluation.planner.util_grid import Grid, Measurement, fit
+from evaluation.schema import Endpoint, RequestRecord
+from evaluation.workload.item import Item, Turn, plan
+
+FEWEST_STEPS = 4
+"""Tokens that every stream must have got while all answered, for a step's time to be told."""
+
+
+class CalibrationError(RuntimeError):
+    """The engine did not answer as it must: names what was asked, the reason and the fix."""
+
+    code = "calibration_failed"
+
+
+class Recipe(Struct, kw_only=True, frozen=True):
+    """What is timed. margin: output tokens beyond those that pass while other prompts are computed."""
+
+    rows: tuple[int, ...] = (1, 4, 16)
+    contexts: tuple[int, ...] = (128, 1024)
+    prompts: tuple[int, ...] = (64, 256, 1024)
+    step_tokens: int = 8192  # the engine's budget of a step
+    repeats: int = 3
+    margin: int = 24
+    first_id: int = 1_000  # ids of text lie between; the ends of a vocabulary hold special tokens
+    last_id: int = 30_000
+    seed: int = 0
+
+
+class Timed(Struct, kw_only=True):
+    """overhead_s: of a request before its prompt is computed. spread: relative, of the repeats."""
+
+    measurements: list[Measurement]
+    overhead_s: float
+    spread: float
+
+
+async def calibrate(
+    endpoint: Endpoint,
+    roof: Roof,
+    recipe: Recipe,
+    *,
+    api_key: str = "",
+    on_step: Callable[[str], None] = print,
+    **facts: str,
+) -> Grid:
+    """Raises CalibrationError."""
+    timed = await measure(endpoint, recipe, api_key=api_key, on_step=on_step)
+    return fit(roof, timed.measurements, overhead_s=timed.overhead_s, **facts)
+
+
+async def measure(
+    endpoint: Endpoint, recipe: Recipe, *, api_key: str = "", on_step: Callable[[str], None] = print
+) -> Timed:
+    """Raises CalibrationError."""
+    bench = _Bench(_completions(endpoint), recipe, api_key)
+    await bench.prefill(8)  # the first request finds what is made once
+    found: list[Measurement] = []
+    spreads = []
+    decodes = [(rows, context) for rows in recipe.rows for context in recipe.contexts]
+    for rows, context in decodes:
+        times = [await bench.decode(rows, context) for _ in range(recipe.repeats)]
+        spreads.append(_spread([each.seconds for each in times]))
+        found.append(_middle(times))
+        on_step(f"decode {rows} × {context}: {found[-1].seconds * 1e3:.2f} ms per step")
+    shortest = [await bench.prefill(1) for _ in range(2 * recipe.repeats)]
+    alone = min((each.seconds for each in found if each.rows == 1), default=0.0)
+    overhead = max(0.0, median(shortest) - alone)
+    on_step(f"a request takes {overhead * 1e3:.2f} ms beside its steps")
+    for tokens in recipe.prompts:
+        times_s = [await bench.prefill(tokens) for _ in range(recipe.repeats)]
+        spreads.append(_spread(times_s))
+        found.append(
+            Measurement(
+                kind="prefill",
+                tokens=tokens,
+                seconds=median(times_s),
+                step_tokens=recipe.step_tokens,
+                source=f"live: prefill {tokens}",
+            )
+        )
+        on_step(f"prefill {tokens}: {found[-1].seconds * 1e3:.2f} ms")
+    return Timed(measurements=found, overhead_s=overhead, spread=median(spreads))
+
+
+class _Bench:
+    """Sends what one measurement needs and reads its records."""
+
+    def __init__(self, endpoint: Endpoint, recipe: Recipe, api_key: str) -> None:
+        self._endpoint, self._recipe, self._api_key = endpoint, recipe, api_key
+        self._chooser = np.random.default_rng(recipe.seed)
+
+    async def prefill(self, tokens: int) -> float:
+        """Seconds from sending to the first token."""
+        record = (await self._send([self._item(tokens, 1)], 1))[0]
+        assert record.first_ns is not None
+        assert record.sent_ns is not None
+        return (record.first_ns - record.sent_ns - (record.connect_ns or 0)) / 1e9
+
+    async def decode(self, rows: int, context: int) -> Measurement:
+        recipe = self._recipe
+        outputs = recipe.margin + math.ceil(rows * context / recipe.step_tokens) + rows // 8
+        records = await self._send([self._item(context, outputs) for _ in range(rows)], rows)
+        begun = max(record.first_ns or 0 for record in records)
+        ended = min(record.chunks[-1][0] for record in records)
+        steps, done = [], []
+        for record in records:
+            times = [at for at, _ in record.chunks]
+            inside = [index for index, at in enumerate(times) if begun <= at <= ended]
+            tokens = sum(record.chunks[index][1] for index in inside[1:])
+            if tokens >= FEWEST_STEPS:
+                steps.append((times[inside[-1]] - times[inside[0]]) / 1e9 / tokens)
+                done.append(sum(record.chunks[index][1] for index in range(inside[0] + 1)) + tokens / 2)
+        if not steps:
+            raise CalibrationError(
+                f"decode {rows} × {context}: the {rows} streams did not answer at the same time for {FEWEST_STEPS} "
+                "tokens; does the engine run so many at once (max_num_seqs), and is it idle otherwise?"
+            )
+        return Measurement(
+            kind="decode", rows=rows, context=context + float(np.mean(done)), seconds=median(steps),
+            source=f"live: decode {rows} × {context}",
+        )  # fmt: skip
+
+    def _item(self, tokens: int, outputs: int) -> Item:
+        ids = self._chooser.integers(self._recipe.first_id, self._recipe.last_id, tokens)
+        return Item(turns=[Turn(prompt=[int(each) for each in ids], max_tokens=outputs)])
+
+    async def _send(self, items: Sequence[Item], concurrency: int) -> list[RequestRecord]:
+        records: list[RequestRecord] = []
+        await send(
+            plan(items), self._endpoint, on_record=records.append, concurrency=concurrency, api_key=self._api_key
+        )
+        for record in records:
+            if record.status != "ok" or record.first_ns is None or not record.chunks:
+                raise CalibrationError(
+                    f"{self._endpoint.url}: a request ended with {record.status} ({record.error or 'no token'}); it "
+                    "must take token ids on /v1/completions and stream their answer"
+                )
+        return records
+
+
+def _completions(endpoint: Endpoint) -> Endpoint:
+    """Greedy, and never ended by the model."""
+    extra = {"temperature": 0, "ignore_eos": True} | endpoint.extra_body
+    return msgspec.structs.replace(endpoint, api="completions", extra_body=extra)
+
+
+def _middle(times: list[Measurement]) -> Measurement:
+    return sorted(times, key=lambda each: each.seconds)[len(times) // 2]
+
+
+def _spread(times: list[float]) -> float:
+    return (max(times) - min(times)) / median(times)

@@ -1,0 +1,236 @@
+"""A small event simulator of continuous batching: queue, chunked prefill beside decodes, one token per row and step.
+
+The rules are those of `engines/native/scheduler.py`: decodes first; what the step's budget of tokens leaves goes to
+prompts, in order of arrival; a request is admitted when a row is free and its tokens fit; a chunk that is not the last
+ends at a block's end. Steps between two events (arrival, end of an answer) are alike but for their growing contexts, so
+they are taken in one leap: the cost is in the number of requests, not of tokens.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.planner.roofline import Step
+
+Floats = NDArray[np.float64]
+Seconds = Callable[[Step], float]
+
+
+class Work(NamedTuple):
+    """Requests in order of arrival. at: s; prompt: tokens to compute; cached: tokens of a prefix that the cache has,
+    which take room and are read, but not computed; output: tokens, the first among them."""
+
+    at: Floats
+    prompt: Floats
+    cached: Floats
+    output: Floats
+
+
+class Limits(NamedTuple):
+    """kv_tokens: of all running requests together; a prefix that is shared is counted once by the caller."""
+
+    sequences: int
+    step_tokens: int
+    kv_tokens: float = math.inf
+    block: int = 16
+    target_tpot_s: float = 0.0  # chunks beside decodes are cut to meet it; 0: they take the whole budget
+
+
+class Outcome(NamedTuple):
+    """Per request, seconds from its arrival; tpot is nan for one token. busy: of the device. span: first arrival to
+    last end. longest_queue: requests."""
+
+    ttft: Floats
+    tpot: Floats
+    e2el: Floats
+    busy_s: float
+    span_s: float
+    longest_queue: int
+    mean_rows: float  # of decoding requests, over the time that the device was busy
+
+    @property
+    def rate(self) -> float:
+        """Requests/s completed."""
+        return len(self.ttft) / self.span_s
+
+    def quantile(self, metric: str, quantile: float, skip: float = 0.0) -> float:
+        """Seconds; `skip`: share of the requests at the start and at the end that are left out."""
+        values = getattr(self, metric)
+        cut = int(len(values) * skip)
+        values = values[cut : len(values) - cut]
+        values = values[~np.isnan(values)]
+        return float(np.quantile(values, quantile)) if len(values) else math.nan
+
+
+class _Prompt:
+    """One that is being computed: `done` of `size` tokens behind `cached`."""
+
+    __slots__ = ("cached", "done", "index", "size")
+
+    def __init__(self, index: int, size: float, cached: float) -> None:
+        self.index, self.size, self.cached, self.done = index, size, cached, 0.0
+
+
+class _Machine:
+    """State of one instance. Rows that decode are counters: how many, their keys, and a heap of the steps in which
+    each ends."""
+
+    def __init__(self, work: Work, limits: Limits, seconds: Seconds, *, prefills: bool, decodes: bool) -> None:
+        self.work, self.limits, self.seconds = work, limits, seconds
+        self.prefills, self.decodes = prefills, decodes
+        count = len(work.at)
+        self.first, self.end = np.full(count, np.nan), np.full(count, np.nan)
+        self.waiting: deque[int] = deque()
+        self.prompts: deque[_Prompt] = deque()
+        self.ending: list[tuple[int, int]] = []  # (step in which it ends, request)
+        self.rows, self.keys, self.held = 0, 0.0, 0.0
+        self.step, self.now, self.busy, self.row_time = 0, 0.0, 0.0, 0.0
+        self.next, self.longest = 0, 0
+
+    def run(self) -> Outcome:
+        work = self.work
+        while self.next < len(work.at) or self.waiting or self.prompts or self.rows:
+            if not (self.waiting or self.prompts or self.rows):
+                self.now = max(self.now, float(work.at[self.next]))
+            self._arrive()
+            self._admit()
+            if self.prompts:
+                self._mixed()
+            else:
+                self._leap()
+        ttft, e2el = self.first - work.at, self.end - work.at
+        tpot = np.where(work.output > 1, (self.end - self.first) / np.maximum(work.output - 1, 1), np.nan)
+        span = float(np.max(self.end) - work.at[0])
+        rows = self.row_time / self.busy if self.busy else 0.0
+        return Outcome(ttft, tpot, e2el, self.busy, max(span, 1e-12), self.longest, rows)
+
+    def _arrive(self) -> None:
+        at = self.work.at
+        while self.next < len(at) and at[self.next] <= self.now + 1e-12:
+            self.waiting.append(self.next)
+            self.next += 1
+        self.longest = max(self.longest, len(self.waiting))
+
+    def _admit(self) -> None:
+        work, limits = self.work, self.limits
+        while self.waiting and self.rows + len(self.prompts) < limits.sequences:
+            index = self.waiting[0]
+            need = float(work.prompt[index] + work.output[index])
+            if self.held + need > limits.kv_tokens and (self.rows or self.prompts):
+                break
+            self.waiting.popleft()
+            self.held += need
+            if self.prefills:
+                self.prompts.append(_Prompt(index, float(work.prompt[index]), float(work.cached[index])))
+            else:
+                self.first[index] = self.now
+                self._begin_decode(index)
+
+    def _mixed(self) -> None:
+        """One step with prompt tokens in it."""
+        step, finished = self._fill(float(self.limits.step_tokens - self.rows))
+        self._spend(self.seconds(step), 1)
+        for prompt in finished:
+            self.prompts.remove(prompt)
+            self.first[prompt.index] = self.now
+            self._begin_decode(prompt.index)
+
+    def _fill(self, budget: float) -> tuple[Step, list[_Prompt]]:
+        if self.limits.target_tpot_s and self.rows:
+            budget = min(budget, self._paced(budget))
+        chunk = pairs = 0.0
+        finished = []
+        for prompt in self.prompts:
+            if budget < 1:
+                break
+            left = prompt.size - prompt.done
+            count = left
+            if left > budget:
+                block = self.limits.block
+                count = (prompt.done + budget) // block * block - prompt.done
+                if count <= 0:
+                    break
+            pairs += count * (prompt.cached + prompt.done + count / 2)
+            chunk += count
+            budget -= count
+            prompt.done += count
+            if prompt.done >= prompt.size:
+                finished.append(prompt)
+        return Step(self.rows, self.keys, chunk, pairs), finished
+
+    def _paced(self, budget: float) -> float:
+        """Largest chunk whose step meets the target, to a block; never less than a block."""
+        block = self.limits.block
+        low, high = 1, max(1, int(budget // block))
+        while low < high:
+            middle = (low + high + 1) // 2
+            chunk = middle * block
+            if self.seconds(Step(self.rows, self.keys, chunk, chunk * chunk / 2)) <= self.limits.target_tpot_s:
+                low = middle
+            else:
+                high = middle - 1
+        return float(low * block)
+
+    def _leap(self) -> None:
+        """Decode steps until the next answer ends or the next request comes in. A request that waits for room can be
+        let in by an ending only."""
+        if not self.rows:
+            return
+        many = max(1, self.ending[0][0] - self.step)
+        each = self.seconds(Step(self.rows, self.keys + self.rows * (many - 1) / 2))
+        if self.next < len(self.work.at) and len(self.waiting) == 0:
+            until = float(self.work.at[self.next]) - self.now
+            many = max(1, min(many, math.ceil(until / each)))
+            each = self.seconds(Step(self.rows, self.keys + self.rows * (many - 1) / 2))
+        self._spend(each * many, many)
+
+    def _spend(self, seconds: float, steps: int) -> None:
+        self.now += seconds
+        self.busy += seconds
+        self.row_time += self.rows * seconds
+        self.step += steps
+        self.keys += self.rows * steps
+        work = self.work
+        while self.ending and self.ending[0][0] <= self.step:
+            _, index = heapq.heappop(self.ending)
+            self.rows -= 1
+            self.keys -= float(work.cached[index] + work.prompt[index] + work.output[index] - 1)
+            self._leave(index)
+
+    def _begin_decode(self, index: int) -> None:
+        work = self.work
+        output = int(work.output[index])
+        if output <= 1 or not self.decodes:
+            self._leave(index)
+            return
+        self.rows += 1
+        self.keys += float(work.cached[index] + work.prompt[index])
+        heapq.heappush(self.ending, (self.step + output - 1, index))
+
+    def _leave(self, index: int) -> None:
+        self.end[index] = self.now
+        self.held -= float(self.work.prompt[index] + self.work.output[index])
+
+
+def simulate(work: Work, limits: Limits, seconds: Seconds, *, prefills: bool = True, decodes: bool = True) -> Outcome:
+    """One instance. prefills False: prompts come computed (a decode instance); decodes False: an answer ends with its
+    first token (a prefill instance). Raises ValueError where a single request can't fit."""
+    if len(work.at) == 0:
+        raise ValueError("work: no request to simulate")
+    largest = float(np.max(work.prompt + work.output))
+    if largest > limits.kv_tokens:
+        raise ValueError(f"kv_tokens: {limits.kv_tokens:,.0f}, and one request needs {largest:,.0f}")
+    return _Machine(work, limits, seconds, prefills=prefills, decodes=decodes).run()
+
+
+def arrivals(chooser: np.random.Generator, rate: float, count: int, burstiness: float = 1.0) -> Floats:
+    """Times in s, gamma gaps of shape `burstiness`."""
+    gaps = chooser.gamma(burstiness, 1 / (burstiness * rate), count)
+    return np.asarray(np.cumsum(gaps) - gaps[0], np.float64)
