@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
 
@@ -345,9 +345,24 @@ def block_ratio(
     rng = np.random.default_rng(seed)
     below = block_draws(one, quantile, block=block, resamples=resamples, rng=rng)
     above = block_draws(two, quantile, block=block, resamples=resamples, rng=rng)
+    value = float(statistic(two, quantile)) / base
     with np.errstate(divide="ignore", invalid="ignore"):
         draws = above / below
-    return _interval(float(statistic(two, quantile)) / base, draws[np.isfinite(draws)], level, 1.0)
+    draws = draws[np.isfinite(draws)]
+    estimate = _interval(value, draws, level, None)
+    return replace(estimate, p=_normal(value, draws))
+
+
+def _normal(ratio: float, draws: Array) -> float:
+    """p of a ratio of 1, the logarithm's error being normal: not bounded by the number of draws, as Holm over many
+    figures needs."""
+    positive = draws[draws > 0]
+    if ratio <= 0 or positive.size < 2:
+        return 0.0 if ratio != 1 else 1.0
+    spread = float(np.log(positive).std(ddof=1))
+    if spread == 0:
+        return 1.0 if ratio == 1 else 0.0
+    return 2 * NormalDist().cdf(-abs(math.log(ratio)) / spread)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
