@@ -12,7 +12,7 @@ from evaluation.client.pool import Sent, Stop, send
 from evaluation.metrics.goodput import judge, together
 from evaluation.runner.figures import level_result, tolerate
 from evaluation.runner.steady import Assessment, Columns, Log, S, assess, closed_loop, transient_end
-from evaluation.schema import LevelResult, Objective, RequestRecord, RunSpec, Window
+from evaluation.schema import Decision, LevelResult, Objective, RequestRecord, RunSpec, Window
 from evaluation.workload.item import Planned
 
 LOOK_S = 1.0
@@ -20,6 +20,7 @@ KNOWN_AFTER_NS = S // 4  # records arrive so much later than they end, at most
 OVERLOAD_S = 10.0  # shortest look at rising slopes, and two looks must agree
 ALL_FAILED = 20  # requests, none of which was answered, end a level
 MEDIANS = 3  # a window lasts at least so many median E2EL
+SURE = 0.9999  # confidence at which a failure ends a level early
 MOST = 4  # x min_requests: how far a level goes on to decide an objective
 PROGRESS = Callable[[float, str], None]
 
@@ -148,6 +149,9 @@ class Level:
             state.end, state.closing_since = now, time.monotonic()
             if out_of_time:
                 self._close(columns, now, out_of_time)
+        elif self._fails_surely(now):
+            state.end = now
+            self._stop.drain()
 
     def _end_overload(self) -> None:
         """Where the engine tells when it is idle, the backlog is dropped; else it is read, as it would burden the next
@@ -184,12 +188,24 @@ class Level:
             self._stop.drain()
 
     def _undecided(self) -> bool:
+        decisions = self._judged(self._state.end, self._spec.confidence)
+        return bool(decisions) and together(decisions) == "undetermined"
+
+    def _fails_surely(self, now: int) -> bool:
+        """So many misses that a look each second can't have picked out a chance: no more requests are needed."""
+        checks = self._state.assessment.checks
+        filling = (checks.get("in_flight_slope") or 0.0) > 0 and (checks.get("in_flight_moe") or math.inf) < 1
+        if filling or now - self._state.begin < self._spec.steady.min_s * S:
+            return False  # where the queue grows, the level goes on until it is surely overloaded or not
+        return together(self._judged(now, SURE)) == "fail"
+
+    def _judged(self, end: int, confidence: float) -> list[Decision]:
+        """By what has ended of the window: late requests are missing among them, so a failure is none the less one."""
         chosen = sorted(
-            (one for one in self.records if self._state.begin <= one.intended_ns < self._state.end),
+            (one for one in self.records if self._state.begin <= one.intended_ns < end),
             key=lambda one: one.intended_ns,
         )
-        decisions = [judge(chosen, objective, self._spec.confidence).decision for objective in self._objectives]
-        return bool(decisions) and together(decisions) == "undetermined"
+        return [judge(chosen, objective, confidence).decision for objective in self._objectives]
 
     def _assess(self, columns: Columns, begin: int, end: int) -> Assessment:
         return (assess if self._open else closed_loop)(columns, begin, end, self._spec.steady)
@@ -206,6 +222,8 @@ class Level:
             end = max(begin, min(last, sent.end_ns))
             begin = transient_end(columns, warm, end) if end > warm else begin
             assessment = self._assess(columns, begin, end)
+        elif assessment.verdict != "overloaded" and "all_failed" not in assessment.reasons:
+            assessment = self._assess(columns, begin, end)  # all of its requests have ended by now
         if self._interrupted:
             assessment = Assessment("undetermined", assessment.checks, [*assessment.reasons, "interrupted"])
         truncated = max(0.0, (begin - start) / S)
