@@ -99,7 +99,7 @@ def test_the_order_of_the_fields() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Running]:
-    running = Running(smollm2(), max_model_len=512, max_num_seqs=4, kv_cache_bytes=48 * 2**20)
+    running = Running(smollm2(), dtype="int8", max_model_len=512, max_num_seqs=4, kv_cache_bytes=48 * 2**20)
     try:
         yield running
     finally:
