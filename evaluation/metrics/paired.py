@@ -2,19 +2,17 @@
 
 Every function takes plain arrays, draws from a seed that the caller gives, and is two-sided. Differences are "second
 minus first" and ratios "second over first" throughout. What was asked of both (a question, a document) is paired;
-requests of two load runs are not. Latencies of one run depend on each other (a queue has a memory), so their intervals
-come from blocks. Many tests at once are corrected by `holm`.
+requests of two load runs are not, nor are they independent: blocks.py. Many tests at once are corrected by `holm`.
 
 Sources: McNemar 1947; Efron and Tibshirani, An Introduction to the Bootstrap, chapters 8, 13, 15, 16; Hodges and
-Lehmann 1963; Hollander and Wolfe, Nonparametric Statistical Methods, sections 3.2, 3.3, 4.2, 4.3; Politis and White
-2004 with the correction of Patton, Politis and White 2009; Holm 1979.
+Lehmann 1963; Hollander and Wolfe, Nonparametric Statistical Methods, sections 3.2, 3.3, 4.2, 4.3; Holm 1979.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
 
@@ -39,7 +37,8 @@ class Estimate:
     p: float | None = None
 
 
-def _array(series: Series, name: str, least: int = 1) -> Array:
+def finite(series: Series, name: str, least: int = 1) -> Array:
+    """A list of numbers as an array. ValueError where it holds fewer than `least`, or one that is not finite."""
     array = np.asarray(series, dtype=np.float64)
     if array.ndim != 1 or array.size < least:
         raise ValueError(f"{name}: a list of at least {least} numbers is needed, this one has shape {array.shape}")
@@ -49,7 +48,7 @@ def _array(series: Series, name: str, least: int = 1) -> Array:
 
 
 def _pair(first: Series, second: Series) -> tuple[Array, Array]:
-    one, two = _array(first, "first"), _array(second, "second")
+    one, two = finite(first, "first"), finite(second, "second")
     if one.size != two.size:
         raise ValueError(f"paired values differ in number ({one.size} and {two.size}): match them by item first")
     return one, two
@@ -63,7 +62,7 @@ def statistic(samples: Array, quantile: float | None) -> Array:
     return np.asarray(np.partition(samples, rank, axis=-1)[..., rank])
 
 
-def _interval(value: float, draws: Array, level: float, null: float | None) -> Estimate:
+def percentiles(value: float, draws: Array, level: float, null: float | None) -> Estimate:
     """Percentile interval of the draws; p by inverting it: the widest level whose interval leaves `null` out."""
     tail = (1 - level) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
@@ -91,7 +90,7 @@ def mcnemar(first_only: int, second_only: int) -> float:
 
 def sign_flips(differences: Series, resamples: int = RESAMPLES, seed: int = 0) -> float:
     """Permutation p that paired differences are as likely of either sign (Fisher); exact up to `resamples` signs."""
-    values = _array(differences, "differences")
+    values = finite(differences, "differences")
     values = values[values != 0]  # a tie keeps its value whichever its sign
     if values.size == 0:
         return 1.0
@@ -102,7 +101,7 @@ def sign_flips(differences: Series, resamples: int = RESAMPLES, seed: int = 0) -
             sums = np.concatenate([sums + value, sums - value])
         return float((np.abs(sums) >= seen - slack).mean())
     rng, hits = np.random.default_rng(seed), 0
-    for rows in _chunks(resamples, values.size):
+    for rows in chunks(resamples, values.size):
         signs = rng.integers(0, 2, (rows, values.size), dtype=np.int8) * 2 - 1
         hits += int((np.abs(signs @ values) >= seen - slack).sum())
     return (1 + hits) / (1 + resamples)
@@ -132,7 +131,7 @@ def paired_bootstrap(
     if ratio and one.sum() == 0:
         raise ValueError("a ratio to a first mean of 0 is undefined: ask for the difference")
     rng, parts = np.random.default_rng(seed), []
-    for rows in _chunks(resamples, one.size):
+    for rows in chunks(resamples, one.size):
         drawn = rng.integers(0, one.size, (rows, one.size))
         ones, twos = one[drawn].sum(axis=1), two[drawn].sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,12 +139,12 @@ def paired_bootstrap(
     draws = np.concatenate(parts)
     draws = draws[np.isfinite(draws)]  # a draw without a single success of the first has no ratio
     value = two.sum() / one.sum() if ratio else (two.sum() - one.sum()) / weight.sum()
-    return _interval(float(value), draws, level, 1.0 if ratio else 0.0)
+    return percentiles(float(value), draws, level, 1.0 if ratio else 0.0)
 
 
 def hodges_lehmann_paired(differences: Series, level: float = 0.95) -> Estimate:
     """Pseudo-median of paired differences (median of Walsh averages), interval by the signed-rank distribution."""
-    values = np.sort(_array(differences, "differences"))
+    values = np.sort(finite(differences, "differences"))
     n = values.size
     total = n * (n + 1) // 2
 
@@ -169,7 +168,7 @@ def permutation(
 ) -> float:
     """p that both samples come of one distribution, by the difference of means (or of a quantile); exact where all
     splits number at most `resamples`. One value per run: requests of a run are not exchangeable."""
-    one, two = _array(first, "first"), _array(second, "second")
+    one, two = finite(first, "first"), finite(second, "second")
     pooled, n = np.concatenate([one, two]), one.size
     seen = abs(float(statistic(two, quantile) - statistic(one, quantile)))
     slack = 1e-12 * float(np.abs(pooled).max())
@@ -185,7 +184,7 @@ def permutation(
         orders = [[*chosen, *(i for i in everyone if i not in chosen)] for chosen in combinations(everyone, n)]
         return hits(np.array(orders)) / splits
     rng, total = np.random.default_rng(seed), 0
-    for rows in _chunks(resamples, pooled.size):
+    for rows in chunks(resamples, pooled.size):
         total += hits(rng.permuted(np.tile(np.arange(pooled.size), (rows, 1)), axis=1))
     return (1 + total) / (1 + resamples)
 
@@ -193,7 +192,7 @@ def permutation(
 def hodges_lehmann(first: Series, second: Series, level: float = 0.95) -> Estimate:
     """Shift of the second sample over the first: median of all pairwise differences, interval by Mann-Whitney's
     distribution. Infinite bounds: the samples are too small for any interval of this level."""
-    one, two = np.sort(_array(first, "first")), np.sort(_array(second, "second"))
+    one, two = np.sort(finite(first, "first")), np.sort(finite(second, "second"))
     total = one.size * two.size
 
     def count(limit: float) -> int:
@@ -266,105 +265,6 @@ def _largest(ways: list[int], total: int, tail: float) -> int:
     return len(ways)
 
 
-# Autocorrelated: a series in time, as the latencies of one run.
-
-
-def block_length(series: Series) -> int:
-    """Length of a circular block that balances bias and variance of the mean (Politis and White's automatic choice).
-    1 for independent values; at most a third of the series."""
-    values = _array(series, "series")
-    n = values.size
-    centred = values - values.mean()
-    if n < 8 or not centred.any():
-        return 1
-    most = min(n - 1, math.ceil(math.sqrt(n)) + 5)
-    size = 1 << (2 * n - 1).bit_length()
-    spectrum = np.fft.rfft(centred, size)
-    covariance = np.fft.irfft(spectrum * spectrum.conj(), size)[: 2 * most + 1] / n
-    correlation = covariance / covariance[0]
-    quiet = max(5, math.ceil(math.sqrt(math.log10(n))))
-    limit = 2 * math.sqrt(math.log10(n) / n)
-    small = np.abs(correlation[1:]) < limit
-    last = next((lag for lag in range(most) if small[lag : lag + quiet].all()), most)
-    band = min(2 * last, 2 * most, n - 1)
-    lags = np.arange(1, band + 1)
-    taper = np.clip(2 * (1 - lags / band), 0, 1) if band else np.zeros(0)
-    tapered = taper * covariance[1 : band + 1]
-    slope, power = 2 * float((lags * tapered).sum()), float(covariance[0] + 2 * tapered.sum())
-    if slope <= 0 or power <= 0:
-        return 1
-    length = (1.5 * slope**2 / power**2) ** (1 / 3) * n ** (1 / 3)
-    return int(max(1, min(math.ceil(length), n // 3, math.ceil(3 * math.sqrt(n)))))
-
-
-def block_draws(
-    series: Array, quantile: float | None, *, block: int | None, resamples: int, rng: np.random.Generator
-) -> Array:
-    """Mean or quantile of `resamples` circular-block resamples of a series: [resamples]."""
-    n = series.size
-    length = block or block_length(series)
-    steps, parts = np.arange(length), []
-    for rows in _chunks(resamples, n):
-        starts = rng.integers(0, n, (rows, math.ceil(n / length), 1))
-        drawn = ((starts + steps) % n).reshape(rows, -1)[:, :n]
-        parts.append(statistic(series[drawn], quantile))
-    return np.concatenate(parts)
-
-
-def block_bootstrap(
-    series: Series,
-    *,
-    quantile: float | None = None,
-    block: int | None = None,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """Mean (or a quantile) of an autocorrelated series in order of time, with its interval."""
-    values = _array(series, "series")
-    draws = block_draws(values, quantile, block=block, resamples=resamples, rng=np.random.default_rng(seed))
-    return _interval(float(statistic(values, quantile)), draws, level, None)
-
-
-def block_ratio(
-    first: Series,
-    second: Series,
-    *,
-    quantile: float | None = None,
-    block: int | None = None,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """Mean (or quantile) of the second series over that of the first, both autocorrelated and not paired.
-    ValueError where the first's is not positive: such a metric has no ratio."""
-    one, two = _array(first, "first"), _array(second, "second")
-    base = float(statistic(one, quantile))
-    if base <= 0:
-        raise ValueError(f"a ratio to {base} is undefined")
-    rng = np.random.default_rng(seed)
-    below = block_draws(one, quantile, block=block, resamples=resamples, rng=rng)
-    above = block_draws(two, quantile, block=block, resamples=resamples, rng=rng)
-    value = float(statistic(two, quantile)) / base
-    with np.errstate(divide="ignore", invalid="ignore"):
-        draws = above / below
-    draws = draws[np.isfinite(draws)]
-    estimate = _interval(value, draws, level, None)
-    return replace(estimate, p=_normal(value, draws))
-
-
-def _normal(ratio: float, draws: Array) -> float:
-    """p of a ratio of 1, the logarithm's error being normal: not bounded by the number of draws, as Holm over many
-    figures needs."""
-    positive = draws[draws > 0]
-    if ratio <= 0 or positive.size < 2:
-        return 0.0 if ratio != 1 else 1.0
-    spread = float(np.log(positive).std(ddof=1))
-    if spread == 0:
-        return 1.0 if ratio == 1 else 0.0
-    return 2 * NormalDist().cdf(-abs(math.log(ratio)) / spread)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p of each test, in the order given: below 0.05 means that the family-wise error stays below 5 %."""
     adjusted = [0.0] * len(p_values)
@@ -375,7 +275,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _chunks(resamples: int, width: int) -> Iterator[int]:
+def chunks(resamples: int, width: int) -> Iterator[int]:
     """How many resamples to hold at a time, until all are drawn."""
     step = max(1, CHUNK // max(1, width))
     for done in range(0, resamples, step):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.metrics import definitions
+from evaluation.metrics.blocks import block_ratio, ratio_of_intervals
 from evaluation.metrics.goodput import good
-from evaluation.metrics.paired import Array, block_ratio, hodges_lehmann, permutation, statistic
+from evaluation.metrics.paired import Array, Estimate, hodges_lehmann, permutation, statistic
 from evaluation.report.comparison.document import Compared
 from evaluation.report.comparison.runs import Run, Side
 from evaluation.report.reading import failed, in_order, load_of, metric_name, quantile_name
@@ -144,35 +145,16 @@ def _single(one: At, two: At) -> Iterator[Compared]:
     slo = _slo(base)
     for wanted in _wanted(first, second, slo == _slo(other)):
         row = _row(wanted, first, second)
-        if not (records[0] and records[1]):
-            row.base, row.other = _kept(wanted, first), _kept(wanted, second)
-            row.reason = "no_requests"
-            if row.base and row.other:
-                row.change = row.other / row.base
-            if row.base is not None or row.other is not None:
-                yield row
-            continue
-        left, right = wanted.series(first, records[0], slo), wanted.series(second, records[1], slo)
-        row.base_n, row.other_n = len(left), len(right)
-        if not len(left) or not len(right):
-            row.reason = "not_measured"
-            yield row
-            continue
-        row.base, row.other = (float(statistic(values, wanted.quantile)) for values in (left, right))
-        if "overloaded" in (first.verdict, second.verdict) and wanted.unit == "ms":
-            row.verdict, row.reason = "not_comparable", "overloaded"
-        elif (wanted.quantile and min(len(left), len(right)) * (1 - wanted.quantile) < TAIL) or row.base <= 0:
-            row.reason = "too_few"
+        if records[0] and records[1]:
+            _by_requests(row, wanted.series(first, records[0], slo), wanted.series(second, records[1], slo), wanted)
         else:
-            resamples = max(400, min(2_000, DRAWN // max(len(left), len(right))))
-            found = block_ratio(left, right, quantile=wanted.quantile, resamples=resamples)
-            row.change, row.low, row.high, row.p = found.value, found.low, found.high, found.p
-            row.method = "block_bootstrap"
-        yield row
+            _by_intervals(row, wanted, first, second)
+        if row.base is not None or row.other is not None:
+            yield row
 
 
 def _row(wanted: Wanted, one: LevelResult, two: LevelResult) -> Compared:
-    return Compared(
+    row = Compared(
         figure=wanted.figure,
         unit=wanted.unit,
         better="higher" if wanted.higher else "lower",
@@ -180,6 +162,26 @@ def _row(wanted: Wanted, one: LevelResult, two: LevelResult) -> Compared:
         base_failed=failed(one),
         other_failed=failed(two),
     )
+    if "invalid" in (one.verdict, two.verdict):
+        row.verdict, row.reason = "not_comparable", "invalid_level"
+    elif "overloaded" in (one.verdict, two.verdict) and wanted.unit == "ms":
+        row.verdict, row.reason = "not_comparable", "overloaded"
+    return row
+
+
+def _by_requests(row: Compared, left: Array, right: Array, wanted: Wanted) -> None:
+    row.base_n, row.other_n = len(left), len(right)
+    row.base = float(statistic(left, wanted.quantile)) if len(left) else None
+    row.other = float(statistic(right, wanted.quantile)) if len(right) else None
+    if row.base is None or row.other is None:
+        row.reason = row.reason or "not_measured"
+    elif (wanted.quantile and min(len(left), len(right)) * (1 - wanted.quantile) < TAIL) or row.base <= 0:
+        row.reason = row.reason or "too_few"
+    elif row.verdict != "not_comparable":
+        resamples = max(400, min(2_000, DRAWN // max(len(left), len(right))))
+        found = block_ratio(left, right, quantile=wanted.quantile, resamples=resamples)
+        row.change, row.low, row.high, row.p = found.value, found.low, found.high, found.p
+        row.method = "block_bootstrap"
 
 
 def _kept(wanted: Wanted, level: LevelResult) -> float | None:
@@ -193,6 +195,32 @@ def _kept(wanted: Wanted, level: LevelResult) -> float | None:
     summary = level.metrics.get(wanted.name)
     value = getattr(summary, wanted.statistic or "mean", None)
     return float(value) if value is not None else None
+
+
+def _by_intervals(row: Compared, wanted: Wanted, one: LevelResult, two: LevelResult) -> None:
+    """Where no requests were kept: by the intervals that the results themselves tell."""
+    row.base, row.other = _kept(wanted, one), _kept(wanted, two)
+    if row.verdict == "not_comparable":
+        return
+    if row.base and row.other:
+        row.change = row.other / row.base
+    left, right = _known(wanted, one), _known(wanted, two)
+    if left is None or right is None:
+        row.reason = "no_requests"
+        return
+    found = ratio_of_intervals(left, right)
+    row.change, row.low, row.high, row.p, row.method = found.value, found.low, found.high, found.p, "intervals"
+    row.base_n, row.other_n = one.metrics[wanted.name].n, two.metrics[wanted.name].n
+
+
+def _known(wanted: Wanted, level: LevelResult) -> Estimate | None:
+    """A statistic with its interval, where both ends are told and positive."""
+    summary = level.metrics.get(wanted.name)
+    value = getattr(summary, wanted.statistic or "mean", None)
+    if summary is None or value is None:
+        return None
+    low, high = (summary.low, summary.high) if wanted.quantile is None else summary.bounds.get(wanted.statistic, (0, 0))
+    return Estimate(value, low, high) if low and high and low > 0 else None
 
 
 def _repeats(level: LevelResult, base: list[At], other: list[At]) -> Iterator[Compared]:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from evaluation.report.comparison.document import Compared, Comparison, Note, Pair, RunName
 from evaluation.report.html.compare_texts import NOTES, REASONS
-from evaluation.report.html.load import interval
 from evaluation.report.html.markup import Child, Markup, h
-from evaluation.report.html.numbers import NONE, change, in_unit, number, percent, probability
+from evaluation.report.html.numbers import NONE, change, in_unit, number, percent, plain, probability
 from evaluation.report.html.page import page
 from evaluation.report.html.parts import alert, card, pill, table
 from evaluation.report.html.texts import both, metric_name, say
@@ -64,17 +63,11 @@ def _note(note: Note) -> Markup:
     chinese = NOTES.get(note.code)
     english = f"{note.cause} {note.remedy}".strip()
     evidence = [
-        h("span", h("span", name.replace("_", " "), class_="muted"), " ", _plain(value), class_="chip")
+        h("span", h("span", name.replace("_", " "), class_="muted"), " ", plain(value), class_="chip")
         for name, value in note.evidence.items()
         if value is not None
     ]
     return h("span", both((english, chinese)) if chinese else english, h("div", evidence) if evidence else None)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, float):
-        return number(value)
-    return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)
 
 
 def _figures(comparison: Comparison, pair: Pair) -> list[Markup]:
@@ -85,9 +78,9 @@ def _figures(comparison: Comparison, pair: Pair) -> list[Markup]:
     summary = h(
         "p", [[h("span", pill(v), f" {n}  ", class_="count")] for v, n in counted.items() if n], class_="counts"
     )
-    # One scale for all bars of a pair: the widest interval, at least ten per cent.
-    ends = [abs(math.log(end)) for f in pair.figures for end in (f.low, f.high, f.change) if end and math.isfinite(end)]
-    widest = min(max([0.1, *ends]), math.log(4))
+    # One scale for all bars of a pair: nine of ten interval ends lie on it, the others on its edge.
+    ends = [abs(math.log(end)) for f in pair.figures for end in (f.low, f.high) if end and math.isfinite(end)]
+    widest = max(0.1, *sorted(ends)[: math.ceil(0.9 * len(ends))][-1:])
     folds = []
     loads = list(dict.fromkeys(figure.load for figure in pair.figures))
     for load in loads:
@@ -118,7 +111,7 @@ def _table(rows: Sequence[Compared], widest: float, threshold: float) -> Markup:
                 [pill(row.verdict), h("small", both(reason), class_="muted block") if reason else None],
                 _bar(row, widest, threshold),
                 h("strong", change(row.change)),
-                interval(row.low and row.low - 1, row.high and row.high - 1, "share"),
+                h("small", f"{change(row.low)} … {change(row.high)}", class_="muted nowrap") if row.low else None,
                 in_unit(row.base, row.unit),
                 in_unit(row.other, row.unit),
                 [

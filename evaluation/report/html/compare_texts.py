@@ -33,6 +33,7 @@ REASONS = {
     "no_requests": ("the requests were not kept: no test is possible", "未保留请求记录：无法检验"),
     "not_measured": ("not measured by one of them", "其中一次未测得"),
     "overloaded": ("overloaded: latency grows with the run’s length", "过载：时延随运行时长增长"),
+    "invalid_level": ("a level found itself invalid", "级别自检无效"),
     "objectives_differ": ("the objectives differ", "目标不同"),
     "open_above": ("no upper end was found", "未找到上限"),
     "refused": ("the runs are not comparable", "两次运行不可比"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evaluation.report.html.finding_texts import CHINESE
 from evaluation.report.html.markup import Child, Markup, escape, h
-from evaluation.report.html.numbers import number
+from evaluation.report.html.numbers import number, plain
 from evaluation.report.html.parts import alert, card, pill
 from evaluation.report.html.texts import both, say, word
 from evaluation.report.reading import load_of, shown_level
@@ -32,7 +32,7 @@ def sentence(finding: Finding, part: str) -> Markup:
     written = CHINESE.get(finding.code, {}).get(part)
     if written is None:
         return escape(english)
-    shown = {name: escape(_value(value)) for name, value in finding.evidence.items()}
+    shown = {name: escape(plain(value)) for name, value in finding.evidence.items()}
     try:
         chinese = Markup(escape(written).format(**shown))
     except (KeyError, IndexError):
@@ -92,16 +92,6 @@ def _where(result: ResultDoc, finding: Finding) -> Child:
     return say("finding.at", load=say(key, load=number(load_of(level))))
 
 
-def _value(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        if isinstance(value, list | tuple):
-            return ", ".join(_value(one) for one in value)
-        if isinstance(value, dict):
-            return ", ".join(f"{name} {_value(one)}" for name, one in value.items())
-        return str(value)
-    return number(value, 4)
-
-
 def section(result: ResultDoc) -> Markup:
     found = all_findings(result)
     if not found:
@@ -109,7 +99,7 @@ def section(result: ResultDoc) -> Markup:
     cards = []
     for finding in found:
         evidence = [
-            h("span", h("span", name.replace("_", " "), class_="muted"), " ", _value(value), class_="chip")
+            h("span", h("span", name.replace("_", " "), class_="muted"), " ", plain(value), class_="chip")
             for name, value in finding.evidence.items()
         ]
         rows = [

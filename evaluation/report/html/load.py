@@ -79,11 +79,12 @@ def tiles(result: ResultDoc) -> Markup:
         return h("p", say("no_levels"))
     beside = say("beside", n=f"{level.counts.offered:,}", failed=f"{failed(level):,}")
     load = say("at_concurrency" if level.rate is None else "at_rate", load=number(load_of(level)))
-    made = [
-        tile(say("tile.done"), number(level.done_rate), say("per_s"), beside),
-        tile(say("tile.goodput"), number(level.goodput), say("per_s"), beside),
-        tile(say("tile.attainment"), percent(level.attainment), "", beside),
-    ]
+    made = [tile(say("tile.done"), number(level.done_rate), say("per_s"), beside)]
+    if level.goodput is not None:
+        made.append(tile(say("tile.goodput"), number(level.goodput), say("per_s"), beside))
+        made.append(tile(say("tile.attainment"), percent(level.attainment), "", beside))
+    elif (tokens := level.metrics.get("output_tokens_per_s")) is not None:
+        made.append(tile(say("tile.tokens"), number(tokens.mean), say("tokens_per_s"), beside))
     for name in ("ttft", "e2el", "tpot"):
         name = name if f"{name}_intended" not in level.metrics else f"{name}_intended"
         summary = level.metrics.get(name)

@@ -71,3 +71,18 @@ def change(ratio: float | None) -> str:
     if ratio is None or not math.isfinite(ratio):
         return NONE
     return f"{(ratio - 1) * 100:+.1f} %".replace("-", "−")
+
+
+def plain(value: object) -> str:
+    """Any value of an evidence or an environment, on one line."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: NONE}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return number(value, 4)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {plain(one)}" for name, one in value.items())
+    return str(value)

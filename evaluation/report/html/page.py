@@ -9,7 +9,7 @@ from importlib import resources
 
 from evaluation.report.html import findings, load, quality, sweep
 from evaluation.report.html.markup import Child, Markup, h
-from evaluation.report.html.numbers import NONE, duration, number, percent
+from evaluation.report.html.numbers import NONE, duration, number, percent, plain
 from evaluation.report.html.parts import card, facts, pill
 from evaluation.report.html.texts import say, word
 from evaluation.report.reading import load_of, shown_level
@@ -104,14 +104,8 @@ def _course(result: ResultDoc) -> Markup | None:
 def _score(result: ResultDoc) -> Markup | None:
     if not result.score:
         return None
-    rows = [(name.replace("_", " "), _plain(value)) for name, value in result.score.items()]
+    rows = [(name.replace("_", " "), plain(value)) for name, value in result.score.items()]
     return card(say("score.title"), facts(rows), note=say("score.note"))
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, float):
-        return number(value, 4)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _trust(result: ResultDoc) -> Markup | None:
@@ -144,7 +138,7 @@ def _data(result: ResultDoc) -> Markup | None:
         (say("data.sha"), h("code", data.sha256 or NONE)),
         (say("data.requests"), f"{data.requests:,}"),
         (say("data.duplicates"), h("span", f"{data.duplicates:,}", class_="bad" if data.duplicates else None)),
-        (say("trust.prefix"), percent(data.expected_hit_rate)),
+        (say("data.expected"), percent(data.expected_hit_rate)),
     ]
     for name in ("prompt", "output"):
         if (summary := data.lengths.get(name)) is not None:
@@ -162,7 +156,7 @@ def _environment(result: ResultDoc) -> Markup:
         (say("run.definitions"), str(result.definitions)),
         (say("run.scenario"), scenario or NONE),
     ]
-    rows += [(name.replace("_", " "), _plain(value)) for name, value in result.environment.items()]
+    rows += [(name.replace("_", " "), plain(value)) for name, value in result.environment.items()]
     return card(say("environment.title"), facts(rows))
 
 

@@ -88,6 +88,8 @@ TEXTS: dict[str, Text] = {
     "tile.done": ("Done", "完成"),
     "tile.goodput": ("Goodput", "有效吞吐"),
     "tile.attainment": ("Attainment", "达标率"),
+    "tile.tokens": ("Output tokens", "输出 token"),
+    "tokens_per_s": ("tokens/s", "token/秒"),
     "sweep.title": ("Latency and throughput over load", "时延与吞吐随负载变化"),
     "sweep.note": (
         "Point at a level, or reach it with the Tab key, to read it. The knee is where latency begins to grow faster "
@@ -176,6 +178,7 @@ TEXTS: dict[str, Text] = {
     "data.sha": ("SHA-256", "SHA-256"),
     "data.requests": ("Items", "条目"),
     "data.duplicates": ("Duplicate prompts", "重复提示"),
+    "data.expected": ("Prefix hits expected", "预期前缀命中"),
     "data.prompt": ("Prompt tokens, mean / P99", "提示 token，均值 / P99"),
     "data.output": ("Output tokens, mean / P99", "输出 token，均值 / P99"),
     "environment.title": ("Environment", "环境"),

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from evaluation.metrics.paired import (
-    block_bootstrap,
-    block_length,
-    block_ratio,
     hodges_lehmann,
     hodges_lehmann_paired,
     holm,
@@ -128,50 +125,6 @@ def test_bad_input_is_named():
         paired_bootstrap([0, 0], [1, 1], ratio=True)
     with pytest.raises(ValueError, match="labels for 2 items"):
         paired_bootstrap([1, 2], [2, 3], clusters=["a"])
-    with pytest.raises(ValueError, match="undefined"):
-        block_ratio([0, 0, 0], [1, 1, 1])
-
-
-def autoregressive(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:
-    noise = rng.normal(size=n + 100)
-    series = np.zeros(n + 100)
-    for i in range(1, n + 100):
-        series[i] = phi * series[i - 1] + noise[i]
-    return series[100:]
-
-
-def test_block_length_grows_with_memory():
-    rng = np.random.default_rng(7)
-    independent = [block_length(rng.normal(size=2_000)) for _ in range(20)]
-    slow = [block_length(autoregressive(rng, 2_000, 0.8)) for _ in range(20)]
-    assert np.median(independent) <= 6
-    # Theory for AR(1): (1.5 g²/s²)^(1/3) n^(1/3) with g/s = 2·phi/(1 - phi²): 39 blocks at phi 0.8.
-    assert 25 <= np.median(slow) <= 60
-    assert block_length([1.0] * 50) == 1
-
-
-def test_intervals_of_autocorrelated_means_hold_the_truth():
-    """95 % intervals of AR(1) series: blocks come near, resampling requests one by one misses every third time."""
-    rng, blocks, ones = np.random.default_rng(8), 0, 0
-    for round_ in range(200):
-        series = autoregressive(rng, 500, 0.6)
-        held = block_bootstrap(series, resamples=300, seed=round_)
-        blocks += held.low <= 0 <= held.high
-        naive = block_bootstrap(series, block=1, resamples=300, seed=round_)
-        ones += naive.low <= 0 <= naive.high
-    assert blocks >= 175
-    assert ones <= 150
-
-
-def test_two_runs_of_one_law_differ_rarely():
-    """Type-I rate at 5 % of the ratio of two runs whose latencies remember: at most about 10 %; a shift is found."""
-    rng, false, found = np.random.default_rng(9), 0, 0
-    for round_ in range(150):
-        first, second = (np.exp(0.2 * autoregressive(rng, 400, 0.5)) for _ in range(2))
-        false += block_ratio(first, second, resamples=300, seed=round_).p < 0.05
-        found += block_ratio(first, second * 1.15, quantile=0.9, resamples=300, seed=round_).p < 0.05
-    assert false <= 15
-    assert found >= 75
 
 
 def test_error_rates_of_the_paired_tests_under_the_null():

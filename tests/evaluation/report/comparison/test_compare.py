@@ -93,6 +93,28 @@ def test_a_sure_change_that_does_not_matter_is_no_verdict(base, tmp_path):
     assert next(f for f in strict.figures if f.figure == "tpot.mean" and f.load == 4.0).verdict == "worse"
 
 
+def test_without_requests_the_intervals_of_the_results_decide(base, tmp_path):
+    slow = run_of(tmp_path / "slow", seed=3, slower=1.15)
+    (slow / files.REQUESTS).unlink()
+    figures = {(f.figure, f.load): f for f in only(compare([base, slow])).figures}
+    tpot = figures["tpot.mean", 4.0]
+    assert (tpot.method, tpot.verdict) == ("intervals", "worse")
+    assert tpot.low < 1.15 < tpot.high
+    assert (figures["succeeded", 4.0].verdict, figures["succeeded", 4.0].reason) == ("undetermined", "no_requests")
+
+
+def test_a_level_that_is_invalid_is_not_compared(base, tmp_path):
+    folder = run_of(tmp_path / "late", seed=6, n=60)
+    result = files.read(folder)
+    result.levels[0].verdict, result.levels[1].verdict = "invalid", "overloaded"
+    files.write(folder, result)
+    figures = only(compare([base, folder])).figures
+    assert {(f.verdict, f.reason) for f in figures if f.load == 2.0} == {("not_comparable", "invalid_level")}
+    latencies = {(f.verdict, f.reason) for f in figures if f.load == 4.0 and f.unit == "ms"}
+    assert latencies == {("not_comparable", "overloaded")}
+    assert next(f for f in figures if f.figure == "done" and f.load == 4.0).verdict != "not_comparable"
+
+
 def test_a_tail_without_values_is_not_judged(base, tmp_path):
     pair = only(compare([base, run_of(tmp_path / "few", seed=5, n=120)]))
     tail = [figure for figure in pair.figures if figure.figure.endswith("p99")]
