@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -49,6 +50,7 @@ class Connection:
         self.model = endpoint.model
         self._turns = asyncio.Semaphore(concurrency)
         self._session: aiohttp.ClientSession | None = None
+        self._loaded: Any = None  # the tokenizer of a file
 
     async def __aenter__(self) -> Connection:
         headers = {}
@@ -149,15 +151,36 @@ class Connection:
         )
 
     async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """Token ids of a text. special: with the model's BOS. An engine answers /tokenize, our gateway /v1/tokenize."""
+        """Token ids of a text. special: with the model's BOS. By `endpoint.tokenizer` where that names a file; else an
+        engine answers /tokenize, our gateway /v1/tokenize."""
+        if self.endpoint.tokenizer:
+            ids: list[int] = self._from_file().encode(text, add_special_tokens=special).ids
+            return ids
         body = {"model": self.model, "prompt": text, "add_special_tokens": special}
-        try:
-            found = await self.request("POST", "/tokenize", body)
-        except EndpointError as error:
-            if error.code != "endpoint_refused":
-                raise
-            found = await self.request("POST", "/v1/tokenize", body)
-        ids = found.get("tokens")
-        if not isinstance(ids, list):
-            raise EndpointError("bad_answer", f"/tokenize of {self.url} gives no list `tokens`", fatal=True)
-        return [int(each) for each in ids]
+        found: dict[str, Any] = {}
+        for path in ("/tokenize", "/v1/tokenize"):
+            try:
+                found = await self.request("POST", path, body)
+                break
+            except EndpointError as error:
+                if error.code != "endpoint_refused":
+                    raise
+        tokens = found.get("tokens")
+        if not isinstance(tokens, list):
+            told, hint = f"{self.url} has no /tokenize that gives a list `tokens`", "Name a tokenizer.json"
+            raise EndpointError("no_tokenizer", told, f"{hint} in endpoint.tokenizer", fatal=True)
+        return [int(each) for each in tokens]
+
+    def _from_file(self) -> Any:
+        """A `tokenizer.json`, or the folder that has one."""
+        if self._loaded is None:
+            from tokenizers import Tokenizer
+
+            path = Path(self.endpoint.tokenizer).expanduser()
+            path = path / "tokenizer.json" if path.is_dir() else path
+            try:
+                self._loaded = Tokenizer.from_file(str(path))
+            except Exception as error:  # the library raises Exception itself
+                told = f"{path} can't be read: {error}"
+                raise EndpointError("no_tokenizer", told, "Mend endpoint.tokenizer", fatal=True) from error
+        return self._loaded

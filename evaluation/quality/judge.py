@@ -138,9 +138,10 @@ class JudgeMeasure(Measure[Judge]):
             "order_flips": share(sum(each.data["flipped"] for each in samples), ballots),
             "first_shown": share(shown[0], sum(shown)),
         }
-        findings = []
+        findings: list[Finding] = []
         if len(scores) > 1:
-            equal, effect = judging.length_controlled(scores, [tuple(each.data["lengths"]) for each in decided])
+            lengths = [(int(one), int(other)) for one, other in (each.data["lengths"] for each in decided)]
+            equal, effect = judging.length_controlled(scores, lengths)
             figures["win_rate_length_controlled"] = plain(equal, "share", len(scores))
             figures["length_effect"] = plain(effect, "log_odds", len(scores))
             if abs(effect) > LENGTH_EFFECT:
@@ -152,7 +153,8 @@ class JudgeMeasure(Measure[Judge]):
         return Measured(figures, findings=findings)
 
     def _trusted(self, figures: dict[str, Any]) -> list[Finding]:
-        kappa, unreadable, found = figures["kappa"], figures["unreadable"].value or 0.0, []
+        kappa, unreadable = figures["kappa"], figures["unreadable"].value or 0.0
+        found: list[Finding] = []
         if kappa.n < self.task.least_labels:
             told = f"It was compared with {kappa.n} human labels; {self.task.least_labels} are wanted to trust it."
             found.append(self._finding("judge_not_calibrated", told))

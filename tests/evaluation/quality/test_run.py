@@ -20,6 +20,7 @@ from evaluation.schema import read_result
 from evaluation.spec_errors import SpecError
 from tests.evaluation.quality.servers import BOS, Bigram, served
 from tests.evaluation.quality.suites import TEXT, lines, quiet, run, sum_rows, sums, task
+from tests.tiny_models import write_safetensors
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +200,22 @@ def test_an_endpoint_that_breaks_the_contract_is_named_39_41(tmp_path: Path, fau
         doc = run(spec, tmp_path)
     assert [finding.code for finding in doc.findings] == [code]
     assert doc.state == "incomplete"
+
+
+def test_a_tokenizer_of_a_file_takes_the_endpoints_place(tmp_path: Path) -> None:
+    """Bytes are tokens there, too: but for the pairs that it joins."""
+    write_safetensors(tmp_path / "model", bos=True)
+    (tmp_path / "text.txt").write_text("abab cdcd " * 30)
+    engine = Bigram()
+    base = {"kind": "perplexity", "name": "text", "data": "text.txt", "window": 20, "windows": 2}
+    with served(engine):
+        spec = {"endpoint": {"url": engine.url, "tokenizer": str(tmp_path / "model")}, "tasks": [base]}
+        doc = run(spec, tmp_path)
+        spec["endpoint"] = {"url": engine.url, "tokenizer": str(tmp_path / "text.txt")}
+        broken = run(spec, tmp_path, "broken")
+    assert task(doc, "text").policy["tokenizer_bos"] == [257]
+    assert engine.told[0]["prompt"][0][:2] == [256, 256]  # ab, ab
+    assert [finding.code for finding in broken.findings] == ["no_tokenizer"]
 
 
 def test_an_endpoint_that_is_down_ends_the_run_with_its_address(tmp_path: Path) -> None:
