@@ -4,10 +4,11 @@ import asyncio
 import itertools
 import time
 
+import psutil
 import pytest
 
 from evaluation.client.law import Law, replay
-from evaluation.client.pool import EndpointError, Stop, send
+from evaluation.client.pool import EndpointError, SenderDied, Stop, send
 from evaluation.client.servers import running
 from evaluation.schema import Endpoint, RequestRecord
 from evaluation.workload.item import Item, Planned, Turn, plan
@@ -166,3 +167,37 @@ async def test_a_tokens_share_of_a_chunk_is_known():
     """Chunks of two tokens, an odd number of them: the usage is shared out."""
     (record,) = await sent(Law(ttft_ms=1, itl_ms=1, chunk_tokens=2), every_ms(0, 1, tokens=7))
     assert [tokens for _, tokens in record.chunks] == [2, 2, 2, 1]
+
+
+def senders() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [child for child in children if "evaluation.client.worker" in child.cmdline()]
+
+
+async def test_a_killed_sender_ends_the_run_by_name_and_leaves_no_process():
+    records: list[RequestRecord] = []
+
+    def take(record: RequestRecord) -> None:
+        records.append(record)
+        if len(records) == 3:
+            senders()[0].kill()
+
+    planned = plan((item(number) for number in itertools.count()), itertools.count(0, 20_000_000))
+    async with running(Law(ttft_ms=1, itl_ms=0)) as url:
+        with pytest.raises(SenderDied, match="ended before its work"):
+            await send(planned, Endpoint(url=url, model="law"), on_record=take, processes=2)
+    assert len(records) >= 3
+    assert not senders()
+
+
+async def test_a_cancelled_send_leaves_no_process():
+    planned = plan((item(number) for number in itertools.count()), itertools.count(0, 20_000_000))
+    seen = asyncio.Event()
+    async with running(Law(ttft_ms=1, itl_ms=0)) as url:
+        endpoint = Endpoint(url=url, model="law")
+        task = asyncio.create_task(send(planned, endpoint, on_record=lambda _: seen.set()))
+        await asyncio.wait_for(seen.wait(), 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert not senders()
