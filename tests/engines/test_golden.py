@@ -89,9 +89,9 @@ def _compare(case, token_ids, logprobs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.nightly)])
 def test_perplexity_on_wikitext_equals_the_reference(engine, count):
-    """Each window is compared by itself, so four that share passes show what all 20 do."""
+    """Each window is computed in two passes of its own and compared by itself: two show what all 20 do."""
     reference = _reference(count)
     sums = _window_sums(engine, reference)
     for window, total in zip(reference["windows"], sums, strict=True):

@@ -48,7 +48,7 @@ def test_greedy_answers_without_terms_are_the_bases_and_terms_take_fewer_tokens(
             kv_cache_bytes=64 * 2**20,
         )
     )
-    cases = [case for case in golden() if case["min_margin"] > 0.01][:6]
+    cases = [case for case in golden() if case["min_margin"] > 0.01][:3]
     prompts = [case["prompt_token_ids"] for case in cases]
     answers = engine.generate([*prompts, ids], SamplingParams(temperature=0.0, max_tokens=10))
     for case, answer in zip(cases, answers, strict=False):
