@@ -73,21 +73,27 @@ def carry_out(
 ) -> int:
     """base: of the relative paths in a quality suite. Raises what `REFUSALS` lists."""
     folder = folder.resolve()
-    if not resumed and (folder / files.RESULT).exists():
-        raise RunError("folder_used", f"{folder} holds a result", "Give another --out, or --resume it.")
+    if not resumed:
+        check_unused(folder)
     if isinstance(spec, Suite):
         suite = QualityRun(spec, base or Path.cwd(), folder, report.progress)
-        result = asyncio.run(_until_signal(suite.run(), None)) or suite.doc
+        result = asyncio.run(until_signal(suite.run(), None)) or suite.doc
         files.write(folder, result)
     else:
         load = Run(spec, folder, report, files.read(folder) if resumed else None)
-        result = asyncio.run(_until_signal(load.go(), load.interrupt)) or load.result
+        result = asyncio.run(until_signal(load.go(), load.interrupt)) or load.result
     report.report(_summary(result, folder), "failed" if result.verdict == "fail" else "ok")
     if result.state != "complete":
         return INCOMPLETE
     if isinstance(report, Lines):
         return PASS  # the report has the verdict; a parent takes another code for a crash
     return {"pass": PASS, "fail": FAIL}.get(result.verdict, UNDETERMINED)
+
+
+def check_unused(folder: Path) -> None:
+    """Raises RunError where a run has written before."""
+    if (folder / files.RESULT).exists():
+        raise RunError("folder_used", f"{folder} holds a result", "Give another folder, or go on with it by --resume.")
 
 
 def refuse(error: Exception, report: Reporter) -> int:
@@ -117,7 +123,7 @@ def _read(source: Path | str) -> RunSpec | Suite:
     return read_spec(raw)
 
 
-async def _until_signal(work: Coroutine[Any, Any, ResultDoc], interrupt: Callable[[], None] | None) -> ResultDoc | None:
+async def until_signal(work: Coroutine[Any, Any, ResultDoc], interrupt: Callable[[], None] | None) -> ResultDoc | None:
     """SIGINT and SIGTERM end the work in an orderly way; None: it was cancelled, and has saved what it had."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

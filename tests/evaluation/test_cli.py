@@ -3,10 +3,12 @@ import json
 import pytest
 
 from evaluation.cli import main
+from evaluation.commands.confirm import at, rates
 from evaluation.commands.search import objective
 from evaluation.progress import Terminal
-from evaluation.schema import Objective
-from evaluation.spec_errors import SpecError
+from evaluation.runner.run import RunError
+from evaluation.schema import Capacity, Objective, ResultDoc
+from evaluation.spec_errors import SpecError, read_spec
 
 
 def said(capsys):
@@ -59,3 +61,23 @@ def test_on_a_terminal_a_line_is_written_over_and_what_matters_stays(capsys):
     assert text.count("\n") == 3
     assert "\rlevel 1: steady" in text
     assert "start it" in text
+
+
+def test_a_search_is_confirmed_below_and_above_its_interval_with_fresh_seeds():
+    spec = read_spec(
+        {
+            "endpoint": {"url": "http://x"},
+            "dataset": {"kind": "synthetic"},
+            "load": {"kind": "search", "arrivals": "gamma", "burstiness": 0.5},
+            "slo": [{"metric": "e2el", "limit_ms": 1000}],
+            "seed": 4,
+        }
+    )
+    searched = ResultDoc(id="r", kind="search", spec=spec, capacity=Capacity(low=10.0, high=10.4, decision="certified"))
+    asked = rates(searched)
+    assert asked == {"pass": pytest.approx(9.0), "fail": pytest.approx(11.96)}
+    fresh = at(spec, asked["pass"])
+    assert (fresh.load.rate, fresh.load.arrivals, fresh.load.burstiness) == (asked["pass"], "gamma", 0.5)
+    assert (fresh.seed, fresh.slo) == (None, spec.slo)
+    with pytest.raises(RunError, match="no certified interval"):
+        rates(ResultDoc(id="r", kind="search", spec=spec, capacity=Capacity(low=10.0)))
