@@ -8,6 +8,7 @@ from tests.running import ROOT, until
 
 AXE = ROOT / "webui" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = ["", "models", "deployments", "deployments/new", "playground", "jobs", "keys", "nodes", "usage"]
+PAGES += ["evaluations", *(f"evaluations/{part}" for part in ("compare", "quality", "schedules", "gates")), "planner"]
 
 
 def settle(page: Page) -> None:
@@ -49,7 +50,7 @@ def test_every_page_draws_fits_and_is_accessible(new_page, platform, shots, loca
         page.goto(f"/{path}")
         settle(page)
         name = path.split("?")[0].split("/")[0] or "overview"
-        kind = "" if path in PAGES and "/" not in path else "-" + (path.split("/")[-1] if "new" in path else "detail")
+        kind = "" if path in PAGES and "/" not in path else "-" + (path.split("/")[-1] if path in PAGES else "detail")
         page.screenshot(path=shots / f"{name}{kind}-{locale[:2]}-{theme}.png", full_page=True)
         if found := problems(page, axe):
             failures[path] = found

@@ -24,6 +24,13 @@ const SHOWN_BY: Record<string, QueryKey[]> = {
   node: [['nodes']],
   gpu: [['nodes']],
   key: [['keys']],
+  suite: [['evaluations']],
+  evaluation_run: [['evaluations'], ['plans']],
+  evaluation_schedule: [['evaluations']],
+  evaluation_endpoint: [['evaluations']],
+  baseline: [['evaluations']],
+  gate: [['evaluations']],
+  plan: [['plans']],
 }
 
 export function staleAfter(event: Event): QueryKey[] | null {

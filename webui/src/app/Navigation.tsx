@@ -1,10 +1,12 @@
 import {
   ApiOutlined,
   BarChartOutlined,
+  CalculatorOutlined,
   ClusterOutlined,
   CommentOutlined,
   DashboardOutlined,
   DeploymentUnitOutlined,
+  ExperimentOutlined,
   KeyOutlined,
   ScheduleOutlined,
 } from '@ant-design/icons'
@@ -17,6 +19,8 @@ const ENTRIES = [
   { key: 'models', path: '/models', icon: <DeploymentUnitOutlined /> },
   { key: 'deployments', path: '/deployments', icon: <ApiOutlined /> },
   { key: 'playground', path: '/playground', icon: <CommentOutlined /> },
+  { key: 'evaluations', path: '/evaluations', icon: <ExperimentOutlined /> },
+  { key: 'planner', path: '/planner', icon: <CalculatorOutlined /> },
   { key: 'jobs', path: '/jobs', icon: <ScheduleOutlined /> },
   { key: 'keys', path: '/keys', icon: <KeyOutlined /> },
   { key: 'nodes', path: '/nodes', icon: <ClusterOutlined /> },

@@ -32,6 +32,42 @@ const pages: RouteObject[] = [
     path: 'playground',
     lazy: async () => ({ Component: (await import('@/pages/playground/Playground')).Playground }),
   },
+  {
+    path: 'evaluations',
+    lazy: async () => ({
+      Component: (await import('@/pages/evaluations/runs/BenchmarksPage')).BenchmarksPage,
+    }),
+  },
+  {
+    path: 'evaluations/runs/:id',
+    lazy: async () => ({ Component: (await import('@/pages/evaluations/runs/RunDetail')).RunDetailPage }),
+  },
+  {
+    path: 'evaluations/compare',
+    lazy: async () => ({
+      Component: (await import('@/pages/evaluations/compare/ComparePage')).ComparePage,
+    }),
+  },
+  {
+    path: 'evaluations/quality',
+    lazy: async () => ({
+      Component: (await import('@/pages/evaluations/quality/QualityPage')).QualityPage,
+    }),
+  },
+  {
+    path: 'evaluations/schedules',
+    lazy: async () => ({
+      Component: (await import('@/pages/evaluations/schedules/SchedulesPage')).SchedulesPage,
+    }),
+  },
+  {
+    path: 'evaluations/gates',
+    lazy: async () => ({ Component: (await import('@/pages/evaluations/gates/GatesPage')).GatesPage }),
+  },
+  {
+    path: 'planner',
+    lazy: async () => ({ Component: (await import('@/pages/planner/PlannerPage')).PlannerPage }),
+  },
   { path: 'jobs', lazy: async () => ({ Component: (await import('@/pages/jobs/JobList')).JobList }) },
   { path: 'jobs/:id', lazy: async () => ({ Component: (await import('@/pages/jobs/JobDetail')).JobDetail }) },
   { path: 'keys', lazy: async () => ({ Component: (await import('@/pages/keys/KeyList')).KeyList }) },

@@ -16,6 +16,7 @@ type State = keyof Dictionary['states']
 const TONES: Record<State, Tone> = {
   ready: 'ok',
   succeeded: 'ok',
+  completed: 'ok',
   active: 'ok',
   starting: 'working',
   scheduled: 'working',
@@ -33,7 +34,9 @@ const TONES: Record<State, Tone> = {
   failed: 'error',
   errored: 'error',
   lost: 'error',
+  incomplete: 'warning',
   pending: 'idle',
+  waiting: 'idle',
   queued: 'idle',
   stopped: 'idle',
   cancelled: 'idle',

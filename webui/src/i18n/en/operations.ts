@@ -61,10 +61,12 @@ export const operations = {
       'Its process ends at once. What it has finished stays; a retry goes on from there where it can.',
     retry: 'Retry',
     subject: 'About',
+    openEvaluation: 'Open the evaluation',
     report: 'Report',
     kinds: {
       'registry.import': 'Model import',
       'registry.domain_tokens': 'Domain tokens',
+      'evaluations.run': 'Evaluation',
       'registry.compare': 'Comparison',
     } as Record<string, string>,
     nextStep: 'Next step',

@@ -4,6 +4,8 @@ export const shared = {
     models: 'Models',
     deployments: 'Deployments',
     playground: 'Playground',
+    evaluations: 'Evaluations',
+    planner: 'Planner',
     jobs: 'Jobs',
     keys: 'API keys',
     nodes: 'Nodes',
@@ -74,6 +76,9 @@ export const shared = {
     cordoned: 'Cordoned',
     active: 'Active',
     expired: 'Expired',
+    waiting: 'Waiting',
+    completed: 'Completed',
+    incomplete: 'Incomplete',
     revoked: 'Revoked',
   },
   errors: {

@@ -62,10 +62,12 @@ export const operations: typeof en = {
     cancelEffect: '其进程会立即结束。已完成的部分保留，重试时尽可能从那里继续。',
     retry: '重试',
     subject: '对象',
+    openEvaluation: '打开评测',
     report: '报告',
     kinds: {
       'registry.import': '导入模型',
       'registry.domain_tokens': '领域词元',
+      'evaluations.run': '评测',
       'registry.compare': '版本比较',
     },
     nextStep: '下一步',

@@ -6,6 +6,8 @@ export const shared: typeof en = {
     models: '模型',
     deployments: '部署',
     playground: '体验',
+    evaluations: '评测',
+    planner: '规划',
     jobs: '任务',
     keys: 'API 密钥',
     nodes: '节点',
@@ -76,6 +78,9 @@ export const shared: typeof en = {
     cordoned: '已封锁',
     active: '有效',
     expired: '已过期',
+    waiting: '等待中',
+    completed: '已完成',
+    incomplete: '未完成',
     revoked: '已吊销',
   },
   errors: {

@@ -90,8 +90,12 @@ function Facts({ job }: { job: Job }) {
 }
 
 function Subject({ job }: { job: Job }) {
+  const t = useText()
   const isVersion = job.subject_type === 'version' && job.subject_id !== null
   const version = useVersion(isVersion ? (job.subject_id ?? undefined) : undefined)
+  if (job.subject_type === 'evaluation_run' && job.subject_id) {
+    return <Link to={`/evaluations/runs/${job.subject_id}`}>{t.jobs.openEvaluation}</Link>
+  }
   if (!isVersion) return job.subject_type || '–'
   if (!version.data) return `${job.subject_type} ${job.subject_id?.slice(0, 8)}`
   return (

@@ -1,12 +1,13 @@
 import { UploadOutlined } from '@ant-design/icons'
 import { Button, Form, Select, Upload } from 'antd'
+import type { Rule } from 'antd/es/form'
 import { useAddCorpus, useCorpora } from '@/api/domainTokens'
 import { useLocale, useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { formatBytes, formatCount } from '@/ui/units'
 
 /** The team's texts, and a way to add one, which is then chosen. */
-export function CorpusField() {
+export function CorpusField({ rules }: { rules?: Rule[] }) {
   const text = useText().domainTokens
   const locale = useLocale()
   const form = Form.useFormInstance()
@@ -15,7 +16,7 @@ export function CorpusField() {
   const known = corpora.data?.results ?? []
   return (
     <>
-      <Form.Item name="corpus" label={text.corpus} extra={text.corpusHint}>
+      <Form.Item name="corpus" label={text.corpus} extra={rules ? undefined : text.corpusHint} rules={rules}>
         <Select
           loading={corpora.isPending}
           options={[

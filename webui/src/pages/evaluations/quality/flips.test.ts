@@ -1,0 +1,44 @@
+import { describe, expect, it } from 'vitest'
+import type { Sample } from '@/api/evaluationTypes'
+import { readSamples } from '@/api/samples'
+import { counted, judged } from './flips'
+
+const sample = (id: string, score: number | null, error = ''): Sample => ({
+  id,
+  score,
+  error,
+  group: '',
+  prompt: '',
+  expected: '',
+  answer: '',
+  reason: '',
+})
+
+describe('samples', () => {
+  it('are counted by what became of them, not by the score alone', () => {
+    const before = [sample('a', 1), sample('b', 0), sample('c', 1), sample('d', 1)]
+    const now = [
+      sample('a', 0),
+      sample('b', 1),
+      sample('c', 1),
+      sample('d', null, 'timeout: …'),
+      sample('new', 1),
+    ]
+    const all = judged(now, before)
+    expect(counted(all, 'flipped')).toBe(1) // d has no answer: it did not turn wrong
+    expect(counted(all, 'gained')).toBe(1)
+    expect(counted(all, 'right')).toBe(3)
+    expect(counted(all, 'wrong')).toBe(1)
+    expect(counted(all, 'all')).toBe(5)
+  })
+
+  it('flip nowhere without a baseline', () => {
+    const all = judged([sample('a', 0)], [])
+    expect(counted(all, 'flipped')).toBe(0)
+    expect(all[0]?.before).toBeNull()
+  })
+
+  it('survive a last line that a kill cut off', () => {
+    expect(readSamples('{"id": "a", "score": 1}\n\n{"id": "b", "sc')).toHaveLength(1)
+  })
+})

@@ -1,0 +1,43 @@
+import { Progress } from 'antd'
+import { isEnded, type Run } from '@/api/evaluations'
+import { useSaid } from '@/i18n'
+import { useEvaluationText } from '@/i18n/evaluations'
+import { Status } from '@/ui/Status'
+import { percent } from '@/ui/units'
+import { DecisionTag } from '../result/DecisionTag'
+
+/** How a run came out: the verdict once it has one, else its state, with the reason beneath. */
+export function RunStatus({ run, reason = true }: { run: Run; reason?: boolean }) {
+  const said = useSaid()
+  const text = useEvaluationText()
+  const told = run.state === 'completed' && run.verdict !== ''
+  return (
+    <>
+      <span className="inline">
+        {told && run.verdict !== '' ? <DecisionTag verdict={run.verdict} /> : <Status state={run.state} />}
+        {!told && run.verdict !== '' && isEnded(run.state) && <DecisionTag verdict={run.verdict} />}
+        {run.regressions.length > 0 && (
+          <span className="tone-error small">{text.runs.regressions(run.regressions.length)}</span>
+        )}
+      </span>
+      {reason && run.reason && <div className="muted small cell-text">{said(run.reason)}</div>}
+      {run.state === 'running' && <RunProgress run={run} />}
+    </>
+  )
+}
+
+export function RunProgress({ run }: { run: Run }) {
+  const said = useSaid()
+  if (run.state !== 'running') return null
+  return (
+    <div className="job-progress">
+      <Progress
+        percent={percent(run.progress)}
+        size="small"
+        status="active"
+        aria-label={`${run.suite_name}: ${percent(run.progress)} %`}
+      />
+      {run.progress_text && <span className="muted small">{said(run.progress_text)}</span>}
+    </div>
+  )
+}
