@@ -50,7 +50,7 @@ BURST = 20
 SHARE = 0.55
 """Of the planned capacity that the latencies are measured at."""
 KEY = "TURSIOPS_PLANNER_CHECK_KEY"
-RECIPE = Recipe(rows=(1, 3, 8), contexts=(64, 320), prompts=(32, 192, 480), step_tokens=STEP_TOKENS, repeats=2)
+RECIPE = Recipe(rows=(1, 3, 8), contexts=(64, 320), prompts=(32, 192, 480), step_tokens=STEP_TOKENS)
 
 Triple = tuple[str, str, float, float, float | None]
 """(metric, unit, predicted, measured, target)"""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from evaluation.commands import ERROR, FAIL, PASS
-from evaluation.planner import benchmark_rows, confirm, grids, hardware, schemes, show, util_grid
+from evaluation.planner import benchmark_rows, confirm, hardware, schemes, show, util_grid
 from evaluation.planner.answers import Plan
 from evaluation.planner.calibrate import CalibrationError, Recipe, calibrate
 from evaluation.planner.candidates import default_kv
@@ -103,7 +103,7 @@ def model_of(path: Path, name: str = "") -> ModelSpec:
 def _recommend(options: argparse.Namespace) -> int:
     profile = read_profile(options.profile.read_bytes())
     constraints = json.loads(options.constraints.read_text(encoding="utf-8")) if options.constraints else {}
-    measured = [*(util_grid.read(path) for path in options.grid), *grids.shipped()]
+    measured = [util_grid.read(path) for path in options.grid]
     plan = recommend(profile, model_of(options.model, options.name), constraints, measured, _now())
     if options.out:
         _write(options.out, plan)

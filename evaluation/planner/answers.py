@@ -65,7 +65,8 @@ class KvFloor(Struct, kw_only=True, frozen=True):
 
 
 class PdAdvice(Struct, kw_only=True, frozen=True):
-    """Prefill and decode apart. ttft_change: always ≥ 0: a hand-over never makes a first token come sooner."""
+    """Prefill and decode apart. ttft_change, tpot_change: relative, of the means at the planned rate. ttft_change is
+    never negative: a hand-over does not make a first token come sooner."""
 
     advised: bool
     prefill_instances: int
@@ -73,8 +74,8 @@ class PdAdvice(Struct, kw_only=True, frozen=True):
     sequences_per_s: float  # that the pools serve together
     mixed_sequences_per_s: float  # of as many instances that do both
     transfer_ms: float
-    ttft_change: float  # relative, of the median
-    tpot_change: float  # relative; negative is faster
+    ttft_change: float
+    tpot_change: float
     reasons: list[Line] = []
 
 

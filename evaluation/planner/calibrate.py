@@ -11,6 +11,7 @@ doing is seen as noise in the repeats, and `spread` tells how much.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
 
@@ -76,31 +77,32 @@ async def measure(
     """Raises CalibrationError."""
     bench = _Bench(_completions(endpoint), recipe, api_key)
     await bench.prefill(8)  # the first request finds what is made once
-    found: list[Measurement] = []
-    spreads = []
-    decodes = [(rows, context) for rows in recipe.rows for context in recipe.contexts]
-    for rows, context in decodes:
-        times = [await bench.decode(rows, context) for _ in range(recipe.repeats)]
-        spreads.append(_spread([each.seconds for each in times]))
-        found.append(_middle(times))
-        on_step(f"decode {rows} × {context}: {found[-1].seconds * 1e3:.2f} ms per step")
-    shortest = [await bench.prefill(1) for _ in range(2 * recipe.repeats)]
-    alone = min((each.seconds for each in found if each.rows == 1), default=0.0)
-    overhead = max(0.0, median(shortest) - alone)
-    on_step(f"a request takes {overhead * 1e3:.2f} ms beside its steps")
-    for tokens in recipe.prompts:
-        times_s = [await bench.prefill(tokens) for _ in range(recipe.repeats)]
-        spreads.append(_spread(times_s))
-        found.append(
-            Measurement(
-                kind="prefill",
-                tokens=tokens,
-                seconds=median(times_s),
-                step_tokens=recipe.step_tokens,
-                source=f"live: prefill {tokens}",
-            )
+    cells = [(rows, context) for rows in recipe.rows for context in recipe.contexts]
+    decodes: dict[tuple[int, int], list[Measurement]] = defaultdict(list)
+    prefills: dict[int, list[float]] = defaultdict(list)
+    for number in range(recipe.repeats):  # all cells in each round: what drifts meets them alike
+        for rows, context in cells:
+            decodes[rows, context].append(await bench.decode(rows, context))
+        for tokens in (1, *recipe.prompts):
+            prefills[tokens].append(await bench.prefill(tokens))
+        on_step(f"round {number + 1} of {recipe.repeats}")
+    alone = min(
+        (median(each.seconds for each in times) for (rows, _), times in decodes.items() if rows == 1), default=math.inf
+    )
+    overhead = max(0.0, median(prefills.pop(1)) - alone)
+    found = [_middle(times) for times in decodes.values()]
+    found += [
+        Measurement(
+            kind="prefill", tokens=tokens, seconds=median(times), step_tokens=recipe.step_tokens,
+            source=f"live: prefill {tokens}",
         )
-        on_step(f"prefill {tokens}: {found[-1].seconds * 1e3:.2f} ms")
+        for tokens, times in prefills.items()
+    ]  # fmt: skip
+    for each in found:
+        on_step(f"{each.source.removeprefix('live: ')}: {each.seconds * 1e3:.2f} ms")
+    on_step(f"a request takes {overhead * 1e3:.2f} ms beside its steps")
+    spreads = [_spread([each.seconds for each in times]) for times in decodes.values()]
+    spreads += [_spread(times) for times in prefills.values()]
     return Timed(measurements=found, overhead_s=overhead, spread=median(spreads))
 
 

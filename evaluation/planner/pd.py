@@ -81,75 +81,22 @@ def advise(
     ttft_s: float = 0.0,
 ) -> PdAdvice:
     """For `instances` instances at `rate` requests/s. link: bytes/s between them; ttft_s: the limit, 0 = none."""
-    model = timing.roof.model
+    model, instances = timing.roof.model, max(2, instances)
     filling = capacity.prefill_s(timing, mean, bounds.step_tokens)
     moving = transfer_s(model, kv_dtype, mean.prompt + mean.cached, link)
     mixed = capacity.largest(timing, mean, bounds)
     mixed_rate = instances * mixed.rate if mixed else 0.0
     apart = capacity.largest(timing, mean, bounds, prefills=False)
     decode_rate = apart.rate if apart else 0.0
-    instances = max(2, instances)
     pools = split(instances, 1 / filling, decode_rate if mean.output > 1 else math.inf)
     here = capacity.at_rate(timing, mean, bounds, min(rate, 0.95 * max(mixed_rate, 1e-9)) / instances)
     tpot_change = _tpot_change(timing, mean, bounds, pools, here, min(rate, pools.rate))
-    ttft_change = max(0.0, moving / filling) if filling else 0.0
-    gain = pools.rate / mixed_rate if mixed_rate else math.inf
-    against: list[Line] = []
-    if mean.output < TINY_OUTPUT:
-        against.append(
-            Line(
-                code="pd_tiny_output",
-                text=f"Answers have {mean.output:.0f} tokens on average: a decode pool would have little to do, and "
-                "its instances would be missing for prompts.",
-                values={"output": round(mean.output, 1), "limit": TINY_OUTPUT},
-            )
-        )
-    if gain < WORTH:
-        against.append(
-            Line(
-                code="pd_no_gain",
-                text=f"Apart, {instances} instances serve {pools.rate:.2f} requests/s; mixed they serve "
-                f"{mixed_rate:.2f} within the same limits.",
-                values={"apart": pools.rate, "mixed": mixed_rate, "instances": instances},
-            )
-        )
-    if moving > filling:
-        against.append(
-            Line(
-                code="pd_slow_link",
-                text=f"Moving a prompt's keys and values takes {moving * 1e3:.0f} ms, longer than computing them "
-                f"({filling * 1e3:.0f} ms).",
-                values={"transfer_ms": moving * 1e3, "prefill_ms": filling * 1e3},
-            )
-        )
-    waiting = ttft_md1(filling, min(rate, pools.rate) / pools.prefills) + moving
-    if ttft_s and waiting > ttft_s:
-        against.append(
-            Line(
-                code="pd_ttft",
-                text=f"The first token would take {waiting * 1e3:.0f} ms on average, and the limit is "
-                f"{ttft_s * 1e3:.0f} ms.",
-                values={"ttft_ms": waiting * 1e3 if math.isfinite(waiting) else None, "limit_ms": ttft_s * 1e3},
-            )
-        )
-    reasons = against or [
-        Line(
-            code="pd_gain",
-            text=f"Within the same limits {pools.prefills} prefill and {pools.decodes} decode instances serve "
-            f"{pools.rate:.2f} requests/s, {gain:.2f} of what they serve mixed; the time between tokens changes by "
-            f"{tpot_change:+.0%}, the first token comes {ttft_change:.0%} later.",
-            values={
-                "gain": gain if math.isfinite(gain) else None,
-                "tpot_change": tpot_change,
-                "ttft_change": ttft_change,
-            },
-        ),
-        Line(
-            code="pd_admission",
-            text="A burst can fill the decode instances: they must admit by free blocks.",
-            severity="warning",
-        ),
-    ]
+    served = min(rate, pools.rate, 0.95 * instances / filling)
+    together = ttft_md1(filling, served / instances)
+    waiting = ttft_md1(filling, served / pools.prefills) + moving
+    ttft_change = max(moving, waiting - together) / together
+    seen = _Seen(mean, pools, mixed_rate, filling, moving, waiting, tpot_change, ttft_change)
+    against = _against(seen, ttft_s)
     return PdAdvice(
         advised=not against,
         prefill_instances=pools.prefills,
@@ -159,8 +106,92 @@ def advise(
         transfer_ms=moving * 1e3,
         ttft_change=ttft_change,
         tpot_change=tpot_change,
-        reasons=reasons,
+        reasons=against or _in_favour(seen),
     )
+
+
+class _Seen(NamedTuple):
+    """What speaks for or against. filling_s: of a prompt; moving_s: of its keys and values; waiting_s: TTFT apart."""
+
+    mean: Mean
+    pools: Pools
+    mixed_rate: float
+    filling_s: float
+    moving_s: float
+    waiting_s: float
+    tpot_change: float
+    ttft_change: float
+
+    @property
+    def gain(self) -> float:
+        return self.pools.rate / self.mixed_rate if self.mixed_rate else math.inf
+
+
+def _against(seen: _Seen, ttft_s: float) -> list[Line]:
+    pools, moving, filling = seen.pools, seen.moving_s, seen.filling_s
+    lines = []
+    if seen.mean.output < TINY_OUTPUT:
+        lines.append(
+            Line(
+                code="pd_tiny_output",
+                text=f"Answers have {seen.mean.output:.0f} tokens on average: a decode pool would have little to do, "
+                "and its instances would be missing for prompts.",
+                values={"output": round(seen.mean.output, 1), "limit": TINY_OUTPUT},
+            )
+        )
+    if seen.gain < WORTH:
+        instances = pools.prefills + pools.decodes
+        lines.append(
+            Line(
+                code="pd_no_gain",
+                text=f"Apart, {instances} instances serve {pools.rate:.2f} requests/s; mixed they serve "
+                f"{seen.mixed_rate:.2f} within the same limits.",
+                values={"apart": pools.rate, "mixed": seen.mixed_rate, "instances": instances},
+            )
+        )
+    if moving > filling:
+        lines.append(
+            Line(
+                code="pd_slow_link",
+                text=f"Moving a prompt's keys and values takes {moving * 1e3:.0f} ms, longer than computing them "
+                f"({filling * 1e3:.0f} ms).",
+                values={"transfer_ms": moving * 1e3, "prefill_ms": filling * 1e3},
+            )
+        )
+    if ttft_s and seen.waiting_s > ttft_s:
+        lines.append(
+            Line(
+                code="pd_ttft",
+                text=f"The first token would take {seen.waiting_s * 1e3:.0f} ms on average, and the limit is "
+                f"{ttft_s * 1e3:.0f} ms.",
+                values={"ttft_ms": seen.waiting_s * 1e3, "limit_ms": ttft_s * 1e3},
+            )
+        )
+    return lines
+
+
+def _in_favour(seen: _Seen) -> list[Line]:
+    pools, gain = seen.pools, seen.gain
+    return [
+        Line(
+            code="pd_gain",
+            text=f"Within the same limits {pools.prefills} prefill and {pools.decodes} decode instances serve "
+            f"{pools.rate:.2f} requests/s, and mixed they serve {seen.mixed_rate:.2f}; the time between tokens changes "
+            f"by {seen.tpot_change:+.0%}, the first token comes {seen.ttft_change:.0%} later.",
+            values={
+                "apart": pools.rate,
+                "mixed": seen.mixed_rate,
+                "gain": gain if math.isfinite(gain) else None,
+                "tpot_change": seen.tpot_change,
+                "ttft_change": seen.ttft_change,
+            },
+        ),
+        Line(
+            code="pd_admission",
+            text="A burst can fill the decode instances: they must admit by free blocks.",
+            severity="warning",
+        ),
+    ]
 
 
 def _tpot_change(

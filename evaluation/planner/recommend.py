@@ -18,6 +18,7 @@ from evaluation.planner.answers import Choice, Figure, KvFloor, Line, MemoryLine
 from evaluation.planner.candidates import Candidate
 from evaluation.planner.capacity import Bounds, Mean
 from evaluation.planner.constraints import Constraints, read_constraints
+from evaluation.planner.grids import shipped
 from evaluation.planner.hardware import GIB
 from evaluation.planner.model_spec import ModelSpec
 from evaluation.planner.roofline import Roof, decode
@@ -38,7 +39,8 @@ def recommend(
     grids: Sequence[Grid] = (),
     created_at: str = "",
 ) -> Plan:
-    """A plan. Raises ProfileError, SpecError, ConstraintError: each names the field, the reason and the fix."""
+    """A plan, by `grids` and those that the package ships. Raises ProfileError, SpecError, ConstraintError: each names
+    the field, the reason and the fix."""
     profile = profile if isinstance(profile, BusinessProfile) else read_profile(profile)
     spec = model if isinstance(model, ModelSpec) else model_spec.load(model)
     asked = read_constraints(constraints)
@@ -121,7 +123,7 @@ def _size(
     each: Candidate, model: ModelSpec, asked: Constraints, demand: _Demand, grids: Sequence[Grid]
 ) -> _Sized | Line:
     roof = Roof(model, each.gpu, each.scheme, each.kv_dtype, each.layout)
-    timing = Timing(roof, util_grid.choose(grids, roof, each.engine.name))
+    timing = Timing(roof, _grid(roof, grids, each.engine.name))
     bounds = Bounds(
         each.engine.sequences, each.kv_tokens, each.engine.step_tokens, demand.bounds["tpot_s"], demand.bounds["e2el_s"]
     )
@@ -149,6 +151,14 @@ def _size(
     price = asked.prices.get(each.gpu.key)
     order = (0.0, gpus * price) if price else (1.0, gpus * each.gpu.memory * 1.0)
     return _Sized(each, timing, bounds, best, replicas, (*order, gpus))
+
+
+def _grid(roof: Roof, own: Sequence[Grid], engine: str) -> Grid | None:
+    """The caller's grid of this very model goes before those that the package ships."""
+    found = util_grid.choose(own, roof, engine)
+    if found is not None and Timing(roof, found).basis == "calibrated":
+        return found
+    return util_grid.choose([*own, *shipped()], roof, engine)
 
 
 def _varied(possible: list[_Sized], most: int) -> list[_Sized]:

@@ -61,6 +61,18 @@ def test_calibrated_has_values_and_uncalibrated_has_bounds(grid):
     assert plan.recommended == 0
 
 
+def test_shipped_grids_need_no_asking(grid):
+    config = json.loads((ROOT / "evaluation/benchmarks/shapes/llama8b.json").read_text())
+    asked = {"gpus": ["h200"], "tp": [1]}
+    shipped = recommend.recommend(_profile(), config, asked).choices[0]
+    assert shipped.basis == "calibrated"
+    points = [msgspec.structs.replace(each, util=each.util / 2) for each in grid.points]
+    slower = msgspec.structs.replace(grid, points=points)
+    own = recommend.recommend(_profile(), config, asked, [slower]).choices[0]
+    values = [{each.metric: each.value for each in choice.figures}["tpot_p50"] for choice in (shipped, own)]
+    assert values[1] > 1.5 * values[0]  # one's own grid goes first
+
+
 def test_every_line_has_a_code_values_and_a_sentence(grid):
     plan = recommend.recommend(_profile(), models.LLAMA31_8B, {}, [grid])
     lines = [*plan.rejected, *plan.findings, *(line for choice in plan.choices for line in choice.reasons)]
@@ -121,6 +133,13 @@ def test_ttft_that_queues_can_t_meet_is_no():
     assert {choice.meets for choice in plan.choices} == {"no"}
     assert plan.recommended is None
     assert "nothing_meets" in {line.code for line in plan.findings}
+
+
+def test_gaps_between_tokens_are_not_promised(grid):
+    """Only their mean is simulated, so an objective of ITL is at most unknown."""
+    slo = [Objective(metric="itl", quantile=0.99, limit_ms=500)]
+    plan = recommend.recommend(_profile(slo=slo), models.LLAMA31_8B, {"gpus": ["h200"], "tp": [1]}, [grid])
+    assert plan.choices[0].meets == "unknown"
 
 
 def test_both_floors_are_shown_and_eviction_is_warned_of():
