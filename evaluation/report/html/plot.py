@@ -146,7 +146,7 @@ class Plot:
             "svg",
             self.parts,
             self.hot,
-            class_="plot",
+            class_="plot" if self.width < 600 else "plot wide",
             viewBox=f"0 0 {self.width} {self.height}",
             role="group",
             aria_label=name,

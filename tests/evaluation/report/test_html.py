@@ -159,7 +159,7 @@ def test_the_chart_holds_limit_interval_knee_and_best_point(search):
         'class="mark triangle error"',
     ):
         assert what in page, what
-    assert 'class="plot"' not in report(quality_result())
+    assert 'class="plot' not in report(quality_result())
 
 
 def test_a_level_without_figures_makes_a_page():
