@@ -14,6 +14,18 @@ from django.utils import timezone
 from tursiops.accounts.models import ApiKey, Membership, Role, Team, User
 from tursiops.core.models import Blob, BlobReplica
 from tursiops.deployments.models import Deployment, Instance, Revision
+from tursiops.evaluations.models import (
+    Baseline,
+    ExternalEndpoint,
+    Gate,
+    Plan,
+    Run,
+    RunState,
+    Schedule,
+    Suite,
+    SuiteVersion,
+    Verdict,
+)
 from tursiops.fleet.models import Node
 from tursiops.jobs.models import Job
 from tursiops.registry.models import Alias, Corpus, Model, SourceKind, Version, VersionFile, VersionState
@@ -192,3 +204,67 @@ def make_usage(team: Team | None = None, **fields: Any) -> UsageRecord:
         "duration_ms": 500.0,
     }
     return UsageRecord.objects.create(team=team or make_team(), **{**defaults, **fields})
+
+
+LOAD = {"dataset": {"kind": "synthetic"}, "load": {"kind": "rate", "rate": 2.0}}
+"""The load part of a suite's spec."""
+
+
+def make_suite(team: Team | None = None, *, spec: dict[str, Any] | None = None, **fields: Any) -> Suite:
+    suite = Suite.objects.create(team=team or make_team(), **{"name": unique("suite"), **fields})
+    parts = {"load": LOAD, "quality": None, "profile": None}
+    suite.current = SuiteVersion.objects.create(suite=suite, number=1, spec={**parts, **(spec or {})})
+    suite.save()
+    return suite
+
+
+def make_endpoint(team: Team | None = None, **fields: Any) -> ExternalEndpoint:
+    defaults = {"name": unique("endpoint"), "url": "https://api.example.com", "model": "some-model"}
+    return ExternalEndpoint.objects.create(team=team or make_team(), **{**defaults, **fields})
+
+
+def make_run(suite: Suite | None = None, *, team: Team | None = None, **fields: Any) -> Run:
+    """A run that came to its end and passed, on a deployment of its team unless a target is given."""
+    suite = suite or make_suite(team)
+    if "deployment" not in fields and "endpoint" not in fields:
+        fields["deployment"] = make_deployment(suite.team)
+    target = fields.get("deployment") or fields.get("endpoint")
+    if fields.get("deployment") is not None:
+        fields = {"version": fields["deployment"].current.version, "revision_number": 1, **fields}
+    defaults = {
+        "state": RunState.COMPLETED,
+        "verdict": Verdict.PASS,
+        "finished_at": timezone.now(),
+        "target_kind": "endpoint" if fields.get("endpoint") else "deployment",
+        "target_name": str(target),
+        "requested_by": None,
+    }
+    return Run.objects.create(team=suite.team, suite=suite, suite_version=suite.current, **{**defaults, **fields})
+
+
+def make_baseline(run: Run | None = None, *, team: Team | None = None, **fields: Any) -> Baseline:
+    run = run or make_run(team=team)
+    return Baseline.objects.create(
+        team=run.team, suite=run.suite, deployment=run.deployment, endpoint=run.endpoint, run=run, **fields
+    )
+
+
+def make_schedule(suite: Suite | None = None, *, team: Team | None = None, **fields: Any) -> Schedule:
+    """Every night at two. celery-beat knows nothing of it; `schedules.create_schedule` tells it."""
+    suite = suite or make_suite(team)
+    if "deployment" not in fields and "endpoint" not in fields:
+        fields["deployment"] = make_deployment(suite.team)
+    return Schedule.objects.create(
+        team=suite.team, suite=suite, **{"name": unique("schedule"), "cron": "0 2 * * *", **fields}
+    )
+
+
+def make_gate(suite: Suite | None = None, *, team: Team | None = None, **fields: Any) -> Gate:
+    suite = suite or make_suite(team)
+    if fields.get("kind", "alias") == "alias" and "model" not in fields:
+        fields["model"] = make_model(suite.team)
+    return Gate.objects.create(team=suite.team, suite=suite, **{"name": unique("gate"), "kind": "alias", **fields})
+
+
+def make_plan(team: Team | None = None, **fields: Any) -> Plan:
+    return Plan.objects.create(team=team or make_team(), **{"request": {}, "answer": {}, **fields})

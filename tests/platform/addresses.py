@@ -66,4 +66,19 @@ def one_of_each(team: Team) -> dict[str, Any]:
         "revision": deployment.current,
         "corpora": factories.make_corpus(team),
         "usage": factories.make_usage(team, deployment_id=deployment.pk),
+        **evaluations(team),
+    }
+
+
+def evaluations(team: Team) -> dict[str, Any]:
+    """Their addresses all begin alike, so that each is tried with each of these ids."""
+    run = factories.make_run(team=team)
+    return {
+        "suite": run.suite,
+        "run": run,
+        "baseline": factories.make_baseline(run),
+        "endpoint": factories.make_endpoint(team),
+        "schedule": factories.make_schedule(team=team),
+        "gate": factories.make_gate(team=team),
+        "plan": factories.make_plan(team),
     }

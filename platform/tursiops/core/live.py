@@ -116,9 +116,11 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc] # channels has
 
 
 class JobProgress:
-    """The last progress of each running job, given out at most every JOB_EVERY_S per job."""
+    """The last progress of each running job, given out at most every JOB_EVERY_S per job, with the points that were
+    measured since the last time."""
 
     _JOBS = 200
+    _POINTS = 1000  # of one job, in one message; who needs more asks by REST
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -126,7 +128,9 @@ class JobProgress:
 
     def put(self, message: dict[str, Any]) -> None:
         fields = {name: message.get(name) for name in ("id", "progress", "progress_text", "state")}
-        self._waiting[str(message.get("id"))] = {"type": "job", **fields}
+        waiting = self._waiting.get(str(message.get("id")), {})
+        points = [*waiting.get("points", []), *message.get("points", [])]
+        self._waiting[str(message.get("id"))] = {"type": "job", **fields, "points": points[-self._POINTS :]}
         while len(self._waiting) > self._JOBS:
             self._waiting.popitem(last=False)
 

@@ -126,6 +126,9 @@ class UpdateDeploymentSerializer(_RevisionFields):
     description = serializers.CharField(allow_blank=True, max_length=2000, required=False)
     replicas = serializers.DictField(child=serializers.IntegerField(), required=False)
     force = serializers.BooleanField(required=False)
+    override = serializers.CharField(
+        max_length=500, required=False, help_text="An admin's reason for going past a gate; audited"
+    )
 
 
 class EstimateRequestSerializer(_RevisionFields):

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Max
 
 from tursiops.accounts.models import Team
+from tursiops.core import moves
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict, NotFound, TursiopsError
 from tursiops.deployments.checks import check_name, check_replicas, check_revision, refuse
@@ -17,6 +18,7 @@ from tursiops.deployments.estimate import Estimate, estimate
 from tursiops.deployments.models import Deployment, Desired, Instance, InstanceState, Revision
 from tursiops.deployments.rows import deployment_row
 from tursiops.fleet import wake
+from tursiops.registry.models import Version
 
 REVISION_FIELDS = (
     "version",
@@ -79,9 +81,17 @@ def deployment_update(
     description: str | None = None,
     replicas: dict[str, int] | None = None,
     force: bool = False,
+    override: str = "",
     **revision: Any,
 ) -> Updated:
-    """Change what is given. A changed revision field makes the next revision, which rolls out."""
+    """Change what is given. A changed revision field makes the next revision, which rolls out.
+
+    `override`: an admin's reason for going past a gate that stops another version. A rollback meets no gate: nobody
+    is kept on a revision that fails.
+    """
+    version = revision.get("version")
+    if version is not None and deployment.current is not None and deployment.current.version_id != version.pk:
+        moves.allow(rollout_move(deployment, version), actor=actor, override=override)
     with transaction.atomic():
         row = _locked(deployment)
         before = _current(row)
@@ -106,6 +116,10 @@ def deployment_update(
             text = f"Deployment {row.name} was changed: {', '.join(sorted(changes))}."
             _record(row, actor, "deployment.updated", text, changes)
     return Updated(row, sorted(changed))
+
+
+def rollout_move(deployment: Deployment, version: Version) -> moves.Move:
+    return moves.Move("rollout", deployment.team, deployment.pk, deployment.name, version.pk, str(version))
 
 
 def deployment_scale(*, deployment: Deployment, actor: Actor, replicas: dict[str, int]) -> Deployment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import redis.exceptions
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from tursiops.jobs.models import Job
 
 
-def push_progress(job: Job, progress: float, text: str) -> None:
+Point = tuple[str, int | None, float]
+"""Name, step and value of a metric, as JobMetric keeps it."""
+MOST_POINTS = 500  # of one message; the rows have them all
+
+
+def push_progress(job: Job, progress: float, text: str, points: Sequence[Point] = ()) -> None:
     layer = get_channel_layer()
     message = {
         "type": "job.progress",
@@ -23,6 +29,7 @@ def push_progress(job: Job, progress: float, text: str) -> None:
         "progress": progress,
         "progress_text": text,
         "state": job.state,
+        "points": list(points[-MOST_POINTS:]),
     }
     try:
         async_to_sync(layer.group_send)(group_name(job.team_id), message)

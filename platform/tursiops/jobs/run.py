@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ RENEW_S = 5.0
 LOOK_S = 1.0  # how soon a cancel is noticed
 PROGRESS_S = 0.5
 stopping = threading.Event()  # set when this worker is being stopped
+
+
+def _nothing() -> None:
+    pass
 
 
 class Cancelled(Exception):
@@ -53,22 +58,32 @@ class JobRun:
     workdir: Path  # this job's own folder; gone when the job has ended
     log: LiveLog
     _progress: tuple[float, str] | None = None
+    _said: tuple[float, str] = (0.0, "")
     _metrics: list[JobMetric] = field(default_factory=list)
     _wrote_at: float = 0.0
     _looked_at: float = 0.0
     _renewed_at: float = field(default_factory=time.monotonic)
 
-    def child(self, argv: list[str], spec: dict[str, Any], *, span: tuple[float, float] = (0.0, 1.0)) -> Outcome:
+    def child(
+        self,
+        argv: list[str],
+        spec: dict[str, Any],
+        *,
+        span: tuple[float, float] = (0.0, 1.0),
+        variables: dict[str, str] | None = None,
+        watch: Callable[[], None] = _nothing,
+    ) -> Outcome:
         """Run one child to its end. Its progress 0…1 counts as `span` of the job's.
 
-        Raises ChildError with the child's own words, or code "crashed" with its last lines; Cancelled, LeaseLost,
-        WorkerStopping.
+        `variables` join its environment; `watch` is called several times a second, and a ChildError of its ends the
+        child. Raises ChildError with the child's own words, or code "crashed" with its last lines; Cancelled,
+        LeaseLost, WorkerStopping.
         """
         orphans.end(self.job)
-        child = Child(argv, spec, env=env.job_environment(), cwd=self.workdir)
+        child = Child(argv, spec, env={**env.job_environment(), **(variables or {})}, cwd=self.workdir)
         orphans.note(self.job, child.pid)
         try:
-            return self._follow(child, span)
+            return self._follow(child, span, watch)
         finally:
             child.close()
             orphans.forget(self.job)
@@ -84,11 +99,13 @@ class JobRun:
         self._wrote_at = time.monotonic()
         said, self._progress = self._progress, None
         metrics, self._metrics = self._metrics, []
+        self._said = said or self._said
         try:
             if said:
                 services.record_progress(job_id=self.job.pk, owner=self.owner, progress=said[0], text=said[1])
-                live.push_progress(self.job, *said)
             JobMetric.objects.bulk_create(metrics)
+            if said or metrics:
+                live.push_progress(self.job, *self._said, points=[(it.name, it.step, it.value) for it in metrics])
         except DatabaseError as error:
             self._database_away(error)
 
@@ -121,12 +138,13 @@ class JobRun:
         if time.monotonic() - self._renewed_at > services.LEASE.total_seconds():
             raise LeaseLost from error
 
-    def _follow(self, child: Child, span: tuple[float, float]) -> Outcome:
+    def _follow(self, child: Child, span: tuple[float, float], watch: Callable[[], None]) -> Outcome:
         outcome: Outcome | None = None
         failure: ChildError | None = None
         try:
             while not child.done:
                 self.look_after()
+                watch()
                 for said in child.read(0.25):
                     match said["type"]:
                         case "progress":
@@ -144,7 +162,7 @@ class JobRun:
                             failure = ChildError(
                                 str(said.get("code", "error")), said["message"], str(said.get("hint", ""))
                             )
-        except (Cancelled, LeaseLost, WorkerStopping):
+        except (Cancelled, LeaseLost, WorkerStopping, ChildError):
             child.stop()
             raise
         if failure is not None:

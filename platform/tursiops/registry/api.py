@@ -82,8 +82,9 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
     @action(detail=True, methods=["put"], url_path="aliases/<str:name>")
     def alias(self, request: Request, pk: str, name: str) -> Response:
         model = self.get_object()
-        version_id = self.valid_input()["version"]
-        services.set_alias(model=model, actor=self.actor, name=name, version_id=version_id)
+        given = self.valid_input()
+        version_id, override = given["version"], given["override"]
+        services.set_alias(model=model, actor=self.actor, name=name, version_id=version_id, override=override)
         return self._detail()
 
     @extend_schema(operation_id="aliases_remove", responses={204: None})

@@ -118,6 +118,9 @@ class ImportInput(Input):
 
 class AliasInput(Input):
     version = serializers.UUIDField()
+    override = serializers.CharField(
+        max_length=500, default="", allow_blank=True, help_text="An admin's reason for going past a gate; audited"
+    )
 
 
 class LineageNodeSerializer(serializers.Serializer[Any]):

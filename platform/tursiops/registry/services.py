@@ -10,6 +10,7 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from tursiops.accounts.models import Team
+from tursiops.core import moves
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.jobs import queue
@@ -198,9 +199,11 @@ def _refuse_if_used(version: Version) -> None:
         )
 
 
-@transaction.atomic
-def set_alias(*, model: Model, actor: Actor, name: str, version_id: uuid.UUID) -> Alias:
-    """Point an alias at a ready version of the model. Raises TursiopsError or Conflict."""
+def set_alias(*, model: Model, actor: Actor, name: str, version_id: uuid.UUID, override: str = "") -> Alias:
+    """Point an alias at a ready version of the model. `override`: an admin's reason for going past a gate.
+
+    Raises TursiopsError or Conflict, gate_not_met among them.
+    """
     names.check_alias(name)
     version = model.versions.select_related("model").filter(pk=version_id).first()
     if version is None:
@@ -210,10 +213,17 @@ def set_alias(*, model: Model, actor: Actor, name: str, version_id: uuid.UUID) -
             f"{version} is {version.state}; an alias points at a version that is ready.", code="version_not_ready"
         )
     before = model.aliases.filter(name=name).values_list("version__number", flat=True).first()
-    alias, _ = Alias.objects.update_or_create(model=model, name=name, defaults={"version": version})
-    text = f"{model.name}: {name} is now v{version.number}"
-    _tell_of_model(model, actor, "model.alias_set", text, {name: [before, version.number]})
+    if before != version.number:
+        moves.allow(alias_move(model, name, version), actor=actor, override=override)
+    with transaction.atomic():
+        alias, _ = Alias.objects.update_or_create(model=model, name=name, defaults={"version": version})
+        text = f"{model.name}: {name} is now v{version.number}"
+        _tell_of_model(model, actor, "model.alias_set", text, {name: [before, version.number]})
     return alias
+
+
+def alias_move(model: Model, name: str, version: Version) -> moves.Move:
+    return moves.Move("alias", model.team, model.pk, model.name, version.pk, str(version), alias=name)
 
 
 @transaction.atomic

@@ -56,6 +56,8 @@ GATEWAY_HOST = env.read("TURSIOPS_GATEWAY_HOST")
 GATEWAY_PORT = env.read("TURSIOPS_GATEWAY_PORT")
 WEB_SOCKET = env.read("TURSIOPS_WEB_SOCKET") or str(RUN_DIR / "web.sock")
 MODEL_PATHS = env.read("TURSIOPS_MODEL_PATHS")
+EVALUATION_HOSTS = env.read("TURSIOPS_EVALUATION_HOSTS")
+EVALUATION_KEEP_DAYS = env.read("TURSIOPS_EVALUATION_KEEP_DAYS")
 LOG_FORMAT = env.read("TURSIOPS_LOG_FORMAT")
 LOGGING = logs.configure(LOG_FORMAT)
 
@@ -76,6 +78,7 @@ INSTALLED_APPS = [
     "tursiops.fleet",
     "tursiops.deployments",
     "tursiops.jobs",
+    "tursiops.evaluations",
     "tursiops.playground",
     "tursiops.usage",
     "tursiops.console",
@@ -187,6 +190,7 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "reap-lost-jobs": {"task": "jobs.reap_lost_jobs", "schedule": 30.0},
     "collect-garbage": {"task": "jobs.collect_garbage", "schedule": 86400.0},
+    "clean-up-evaluations": {"task": "evaluations.clean_up", "schedule": 21600.0},
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
@@ -231,5 +235,8 @@ SPECTACULAR_SETTINGS = {
         "DeploymentStateEnum": ["ready", "degraded", "starting", "stopped", "failed", "deleting"],
         "NodeStateEnum": "tursiops.fleet.health.NodeState",
         "LineageKindEnum": "tursiops.registry.models.LineageKind",
+        "EvaluationRunStateEnum": "tursiops.evaluations.models.RunState",
+        "EvaluationVerdictEnum": "tursiops.evaluations.models.Verdict",
+        "EvaluationGateKindEnum": "tursiops.evaluations.models.GateKind",
     },
 }

@@ -69,6 +69,13 @@ VARIABLES = [
         [],
         "folders that models may be registered from; empty: any readable one, admins only",
     ),
+    Variable(
+        "TURSIOPS_EVALUATION_HOSTS",
+        _list,
+        [],
+        "hosts inside this network (host or host:port) that evaluations may be aimed at as external endpoints",
+    ),
+    Variable("TURSIOPS_EVALUATION_KEEP_DAYS", int, 90, "days that files of evaluation runs are kept; figures stay"),
     Variable("TURSIOPS_LOG_FORMAT", str, "console", "console or json"),
 ]
 

@@ -83,12 +83,14 @@ async def test_job_progress_is_thinned_to_the_last_value(team, viewer):
     socket = await connect(viewer)
     await socket.receive()
     for step in range(1, 21):
-        await sync_to_async(push_progress)(job, step / 20, f"{step} of 20")
+        await sync_to_async(push_progress)(job, step / 20, f"{step} of 20", [("e2el_ms", step, 1.5)])
     seen = [await socket.receive()]
     while seen[-1]["progress"] < 1:
         seen.append(await socket.receive())
     assert {message["type"] for message in seen} == {"job"}
     assert len(seen) <= 6
+    points = [point for message in seen for point in message.pop("points")]
+    assert points == [["e2el_ms", step, 1.5] for step in range(1, 21)]  # none is thinned away
     assert seen[-1] == {
         "type": "job",
         "id": str(job.pk),

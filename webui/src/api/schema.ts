@@ -339,6 +339,414 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/evaluations/baselines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["baselines_list"];
+        put?: never;
+        /** @description Make a run the baseline of its suite on its target, until a person sets another. */
+        post: operations["baselines_set"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/baselines/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["baselines_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["evaluation_endpoints_list"];
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["evaluation_endpoints_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/endpoints/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["evaluation_endpoints_get"];
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["evaluation_endpoints_delete"];
+        options?: never;
+        head?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        patch: operations["evaluation_endpoints_update"];
+        trace?: never;
+    };
+    "/api/v1/evaluations/gates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["gates_list"];
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["gates_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/gates/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["gates_get"];
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["gates_delete"];
+        options?: never;
+        head?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        patch: operations["gates_update"];
+        trace?: never;
+    };
+    "/api/v1/evaluations/gates/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description What would stop a move, without making it. */
+        post: operations["gates_check"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description What the planner says (evaluation.planner.answers.Plan); nothing is kept. */
+        post: operations["evaluations_plan"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/plans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["plans_list"];
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["plans_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/plans/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["plans_get"];
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["plans_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/plans/{id}/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Link the run that puts the plan to the test; its residuals come when the run is complete. */
+        post: operations["plans_confirm"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/profile": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description A profile (evaluation.profile.BusinessProfile) fitted from the team's own usage records. */
+        post: operations["evaluations_profile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Newest first: of one suite and target, their history. */
+        get: operations["evaluation_runs_list"];
+        put?: never;
+        /** @description Start a suite on a target. While another run is on it, this one waits, and says for which. */
+        post: operations["evaluation_runs_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/runs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["evaluation_runs_get"];
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["evaluation_runs_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/runs/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description What was measured until then is kept. */
+        post: operations["evaluation_runs_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/runs/{id}/files/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["evaluation_runs_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/runs/{id}/points": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What the run has measured so far; the rest comes in the socket's messages of its job. */
+        get: operations["evaluation_runs_points"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["schedules_list"];
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["schedules_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/schedules/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["schedules_get"];
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["schedules_delete"];
+        options?: never;
+        head?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        patch: operations["schedules_update"];
+        trace?: never;
+    };
+    "/api/v1/evaluations/schedules/times": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What a cron expression means, before it is saved. */
+        get: operations["schedules_times"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/suites": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["suites_list"];
+        put?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        post: operations["suites_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/evaluations/suites/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["suites_get"];
+        put?: never;
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["suites_delete"];
+        options?: never;
+        head?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        patch: operations["suites_update"];
+        trace?: never;
+    };
+    "/api/v1/evaluations/suites/{id}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["suites_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -849,7 +1257,38 @@ export interface components {
         AliasInputRequest: {
             /** Format: uuid */
             version: string;
+            /**
+             * @description An admin's reason for going past a gate; audited
+             * @default
+             */
+            override: string;
         };
+        /** @description What the planner is asked. */
+        AnswerInputRequest: {
+            /** @description evaluation.profile.BusinessProfile */
+            profile: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: uuid
+             * @description Or `config`
+             */
+            version?: string;
+            /** @description A model's config.json */
+            config?: {
+                [key: string]: unknown;
+            };
+            /** @description evaluation.planner.constraints.Constraints */
+            constraints?: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * @description * `chat` - chat
+         *     * `completions` - completions
+         * @enum {string}
+         */
+        ApiEnum: "chat" | "completions";
         ApiKey: {
             /** Format: uuid */
             readonly id: string;
@@ -894,6 +1333,42 @@ export interface components {
             /** Format: date-time */
             readonly created_at: string;
         };
+        Baseline: {
+            /** Format: uuid */
+            id: string;
+            /** Format: uuid */
+            suite: string;
+            suite_name: string;
+            target: components["schemas"]["Target"];
+            /** Format: uuid */
+            run: string;
+            figures: {
+                [key: string]: components["schemas"]["Figure"];
+            };
+            /** @description Stays until a person sets another */
+            by_hand: boolean;
+            /** Format: date-time */
+            updated_at: string;
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        BaselineInputRequest: {
+            /** Format: uuid */
+            run: string;
+        };
+        /**
+         * @description * `calibrated` - calibrated
+         *     * `transferred` - transferred
+         *     * `bound_only` - bound_only
+         *     * `computed` - computed
+         * @enum {string}
+         */
+        BasisEnum: "calibrated" | "transferred" | "bound_only" | "computed";
+        /**
+         * @description * `lower` - lower
+         *     * `higher` - higher
+         * @enum {string}
+         */
+        BetterEnum: "lower" | "higher";
         /** @enum {unknown} */
         BlankEnum: "";
         Capacity: {
@@ -944,6 +1419,15 @@ export interface components {
             /** Format: date-time */
             at: string | null;
         };
+        /**
+         * @description * `no_run` - no_run
+         *     * `verdict` - verdict
+         *     * `regression` - regression
+         *     * `not_measured` - not_measured
+         *     * `limit` - limit
+         * @enum {string}
+         */
+        CodeEnum: "no_run" | "verdict" | "regression" | "not_measured" | "limit";
         /** @description `max_num_seqs` requests of `max_model_len` tokens, all of full length at once. */
         Combination: {
             /** @description Tokens; 0: no length fits */
@@ -978,6 +1462,13 @@ export interface components {
              * @default
              */
             text: string;
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        ConfirmInputRequest: {
+            /** Format: uuid */
+            run: string;
+            /** @description Left out: the recommended one */
+            choice?: number;
         };
         Corpus: {
             /** Format: uuid */
@@ -1134,6 +1625,27 @@ export interface components {
          * @enum {string}
          */
         DtypeEnum: "auto" | "float32" | "bfloat16" | "float16";
+        Endpoint: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            url: string;
+            model: string;
+            api: components["schemas"]["ApiEnum"];
+            /** @description A key is kept, encrypted; it is never shown */
+            has_key: boolean;
+            /** Format: date-time */
+            created_at: string;
+        };
+        EndpointInputRequest: {
+            name: string;
+            /** @description Up to and without /v1 */
+            url: string;
+            model: string;
+            api?: components["schemas"]["ApiEnum"];
+            /** @description Kept encrypted */
+            key?: string;
+        };
         Engine: {
             name: string;
             label: string;
@@ -1176,6 +1688,32 @@ export interface components {
                 [key: string]: number;
             };
         };
+        /**
+         * @description * `alias` - Alias
+         *     * `rollout` - Rollout
+         * @enum {string}
+         */
+        EvaluationGateKindEnum: "alias" | "rollout";
+        /**
+         * @description * `waiting` - Waiting
+         *     * `queued` - Queued
+         *     * `running` - Running
+         *     * `completed` - Completed
+         *     * `incomplete` - Incomplete
+         *     * `cancelled` - Cancelled
+         *     * `errored` - Errored
+         * @enum {string}
+         */
+        EvaluationRunStateEnum: "waiting" | "queued" | "running" | "completed" | "incomplete" | "cancelled" | "errored";
+        /**
+         * @description * `` - None
+         *     * `pass` - Pass
+         *     * `fail` - Fail
+         *     * `undetermined` - Undetermined
+         *     * `invalid` - Invalid
+         * @enum {string}
+         */
+        EvaluationVerdictEnum: "pass" | "fail" | "undetermined" | "invalid";
         Event: {
             /** @description Rises by one per event of the team */
             id: number;
@@ -1197,6 +1735,67 @@ export interface components {
             events: components["schemas"]["Event"][];
             /** @description Follow the live socket from here */
             last_event_id: number;
+        };
+        Figure: {
+            /** Format: double */
+            value: number;
+            /**
+             * Format: double
+             * @description Its own interval; null where it has none
+             */
+            low: number | null;
+            /** Format: double */
+            high: number | null;
+            unit: string;
+            better: components["schemas"]["BetterEnum"];
+        };
+        Gate: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            kind: components["schemas"]["EvaluationGateKindEnum"];
+            /** Format: uuid */
+            model: string | null;
+            model_name: string;
+            /** @description Empty: each alias of the model */
+            alias: string;
+            /** Format: uuid */
+            deployment: string | null;
+            deployment_name: string;
+            /** Format: uuid */
+            suite: string;
+            suite_name: string;
+            require_pass: boolean;
+            forbid_regression: boolean;
+            limits: components["schemas"]["Limit"][];
+            max_age_days: number;
+            enabled: boolean;
+            /** Format: date-time */
+            created_at: string;
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        GateInputRequest: {
+            require_pass?: boolean;
+            forbid_regression?: boolean;
+            limits?: components["schemas"]["LimitInputRequest"][];
+            max_age_days?: number;
+            enabled?: boolean;
+            name: string;
+            kind: components["schemas"]["EvaluationGateKindEnum"];
+            /**
+             * Format: uuid
+             * @description Of kind alias
+             */
+            model?: string;
+            /** @description Empty: each alias */
+            alias?: string;
+            /**
+             * Format: uuid
+             * @description Of kind rollout
+             */
+            deployment?: string;
+            /** Format: uuid */
+            suite: string;
         };
         Gpu: {
             index: number;
@@ -1342,6 +1941,21 @@ export interface components {
          * @enum {string}
          */
         LanguageEnum: "en" | "zh-hans";
+        Limit: {
+            figure: string;
+            /** Format: double */
+            min: number | null;
+            /** Format: double */
+            max: number | null;
+        };
+        LimitInputRequest: {
+            /** @description As a run's figures name it: e2el.p95, capacity */
+            figure: string;
+            /** Format: double */
+            min?: number | null;
+            /** Format: double */
+            max?: number | null;
+        };
         Lineage: {
             nodes: components["schemas"]["LineageNode"][];
             edges: components["schemas"]["LineageEdge"][];
@@ -1433,6 +2047,23 @@ export interface components {
             /** @description The newest ready version, else the newest */
             readonly latest: components["schemas"]["Version"] | null;
             versions: components["schemas"]["Version"][];
+        };
+        MoveCheck: {
+            allowed: boolean;
+            move: string;
+            refusals: components["schemas"]["Refusal"][];
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        MoveCheckInputRequest: {
+            /** Format: uuid */
+            version: string;
+            /** @description Of the version's model */
+            alias?: string;
+            /**
+             * Format: uuid
+             * @description Instead of an alias: a rollout to it
+             */
+            deployment?: string;
         };
         NewApiKey: {
             /** Format: uuid */
@@ -1551,6 +2182,21 @@ export interface components {
             previous?: string | null;
             results: components["schemas"]["AuditEntry"][];
         };
+        PaginatedBaselineList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Baseline"][];
+        };
         PaginatedCorpusList: {
             /** @example 123 */
             count: number;
@@ -1580,6 +2226,36 @@ export interface components {
              */
             previous?: string | null;
             results: components["schemas"]["Deployment"][];
+        };
+        PaginatedEndpointList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Endpoint"][];
+        };
+        PaginatedGateList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Gate"][];
         };
         PaginatedJobList: {
             /** @example 123 */
@@ -1626,9 +2302,96 @@ export interface components {
             previous?: string | null;
             results: components["schemas"]["Node"][];
         };
+        PaginatedPlanList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Plan"][];
+        };
+        PaginatedRunList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Run"][];
+        };
+        PaginatedScheduleList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Schedule"][];
+        };
+        PaginatedSuiteList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Suite"][];
+        };
+        /**
+         * @description * `load` - load
+         *     * `quality` - quality
+         * @enum {string}
+         */
+        PartsEnum: "load" | "quality";
         PasswordInputRequest: {
             current: string;
             new: string;
+        };
+        PatchedEndpointUpdateRequest: {
+            name?: string;
+            /** @description Another one needs `key` given anew */
+            url?: string;
+            model?: string;
+            api?: components["schemas"]["ApiEnum"];
+            /** @description Kept encrypted */
+            key?: string;
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        PatchedGateUpdateRequest: {
+            require_pass?: boolean;
+            forbid_regression?: boolean;
+            limits?: components["schemas"]["LimitInputRequest"][];
+            max_age_days?: number;
+            enabled?: boolean;
+            name?: string;
+            alias?: string;
+            /** Format: uuid */
+            suite?: string;
         };
         PatchedModelInputRequest: {
             name?: string;
@@ -1637,6 +2400,29 @@ export interface components {
         PatchedPreferencesInputRequest: {
             language?: components["schemas"]["LanguageEnum"] | components["schemas"]["BlankEnum"];
             theme?: components["schemas"]["ThemeEnum"];
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        PatchedScheduleUpdateRequest: {
+            name?: string;
+            /** Format: uuid */
+            suite?: string;
+            /** Format: uuid */
+            deployment?: string;
+            /** Format: uuid */
+            endpoint?: string;
+            cron?: string;
+            timezone?: string;
+            enabled?: boolean;
+            run_missed?: boolean;
+        };
+        PatchedSuiteUpdateRequest: {
+            name?: string;
+            description?: string;
+            /** @description Another one makes the suite's next version */
+            spec?: {
+                [key: string]: unknown;
+            };
+            auto_baseline?: boolean;
         };
         /** @description What of a revision can be asked for. */
         PatchedUpdateDeploymentRequest: {
@@ -1660,12 +2446,63 @@ export interface components {
                 [key: string]: number;
             };
             force?: boolean;
+            /** @description An admin's reason for going past a gate; audited */
+            override?: string;
         };
         Percentiles: {
             /** Format: double */
             p50: number | null;
             /** Format: double */
             p95: number | null;
+        };
+        Plan: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** Format: uuid */
+            version: string | null;
+            version_label: string;
+            /** @description profile, config, constraints */
+            request: {
+                [key: string]: unknown;
+            };
+            /** @description evaluation.planner.answers.Plan */
+            answer: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: uuid
+             * @description That puts it to the test
+             */
+            run: string | null;
+            /** @description Of the answer's choices, that the run measures */
+            choice: number | null;
+            /** @description Why there are no residuals */
+            reason: string;
+            residuals: components["schemas"]["Residual"][];
+            /** Format: date-time */
+            created_at: string;
+        };
+        /** @description What the planner is asked. */
+        PlanInputRequest: {
+            /** @description evaluation.profile.BusinessProfile */
+            profile: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: uuid
+             * @description Or `config`
+             */
+            version?: string;
+            /** @description A model's config.json */
+            config?: {
+                [key: string]: unknown;
+            };
+            /** @description evaluation.planner.constraints.Constraints */
+            constraints?: {
+                [key: string]: unknown;
+            };
+            name?: string;
         };
         Plugin: {
             name: string;
@@ -1693,6 +2530,18 @@ export interface components {
          * @enum {string}
          */
         PluginStateEnum: "active" | "failed";
+        Point: {
+            id: number;
+            name: string;
+            step: number | null;
+            /** Format: double */
+            value: number;
+        };
+        PointPage: {
+            points: components["schemas"]["Point"][];
+            /** @description Ask for `after` this next; then follow the socket's job messages */
+            next: number;
+        };
         Problem: {
             /** Format: uuid */
             id: string;
@@ -1706,6 +2555,26 @@ export interface components {
             /** @description Host memory for KV blocks, beside a GPU */
             host_pinned: number;
         };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        ProfileInputRequest: {
+            name: string;
+            /**
+             * Format: uuid
+             * @description Left out: all of the team
+             */
+            deployment?: string;
+            /**
+             * Format: date-time
+             * @description Left out: 30 days before `until`
+             */
+            since?: string;
+            /** Format: date-time */
+            until?: string;
+            /** @description evaluation.schema.Objective */
+            slo?: {
+                [key: string]: unknown;
+            }[];
+        };
         RecordInputRequest: {
             /** @default 16 */
             steps: number;
@@ -1716,10 +2585,97 @@ export interface components {
              */
             timeout_s: number;
         };
+        Refusal: {
+            /** @description One sentence: gate, run, figure, value and limit */
+            message: string;
+            /** @description What to do */
+            hint: string;
+            detail: components["schemas"]["RefusalDetail"];
+        };
+        RefusalDetail: {
+            code: components["schemas"]["CodeEnum"];
+            /** Format: uuid */
+            gate: string;
+            gate_name: string;
+            /** Format: uuid */
+            suite: string;
+            /** Format: uuid */
+            run: string | null;
+            figure: string | null;
+            /** @description A number; of `verdict` its name */
+            value: unknown;
+            limit: unknown;
+            unit?: string;
+            /** Format: double */
+            baseline?: number;
+        };
+        /** @description A figure that is worse than its baseline's interval, and by more than 3 %. */
+        Regression: {
+            figure: string;
+            unit: string;
+            /** Format: double */
+            value: number;
+            /** Format: double */
+            baseline: number;
+            /**
+             * Format: double
+             * @description The baseline's interval
+             */
+            low: number | null;
+            /** Format: double */
+            high: number | null;
+            /**
+             * Format: double
+             * @description Relative to the baseline
+             */
+            change: number;
+            /**
+             * Format: double
+             * @description The last value that would have been none
+             */
+            limit: number;
+        };
         Rejected: {
             node: string;
             reason: string;
         };
+        /** @description evaluation.planner.confirm.Residual: a planned figure beside the measured one. */
+        Residual: {
+            metric: string;
+            unit: string;
+            /** Format: double */
+            low: number;
+            /**
+             * Format: double
+             * @description null: the plan had a bound only
+             */
+            predicted: number | null;
+            /** Format: double */
+            high: number;
+            /** Format: double */
+            measured: number;
+            /**
+             * Format: double
+             * @description predicted ÷ measured − 1
+             */
+            residual: number | null;
+            /** @description The measured value lies in the planned interval */
+            inside: boolean;
+            basis: components["schemas"]["BasisEnum"];
+            /**
+             * Format: double
+             * @description Relative; what a calibrated plan promises
+             */
+            target: number | null;
+            verdict: components["schemas"]["ResidualVerdictEnum"];
+        };
+        /**
+         * @description * `met` - met
+         *     * `missed` - missed
+         *     * `no_target` - no_target
+         * @enum {string}
+         */
+        ResidualVerdictEnum: "met" | "missed" | "no_target";
         Revision: {
             /** Format: uuid */
             id: string;
@@ -1759,10 +2715,216 @@ export interface components {
         RollbackRequest: {
             revision: number;
         };
+        Run: {
+            /** Format: uuid */
+            id: string;
+            /** Format: uuid */
+            suite: string;
+            suite_name: string;
+            suite_version: number;
+            parts: components["schemas"]["PartsEnum"][];
+            target: components["schemas"]["Target"];
+            /** @description Of the deployment, when it was measured */
+            revision: number | null;
+            /**
+             * Format: uuid
+             * @description Of the model, that the deployment served
+             */
+            version: string | null;
+            version_label: string;
+            /**
+             * Format: uuid
+             * @description null while it waits for another run on its target
+             */
+            job: string | null;
+            /** Format: uuid */
+            schedule: string | null;
+            requested_by: string | null;
+            state: components["schemas"]["EvaluationRunStateEnum"];
+            verdict: components["schemas"]["EvaluationVerdictEnum"] | components["schemas"]["BlankEnum"];
+            reason: string;
+            /**
+             * Format: double
+             * @description 0…1
+             */
+            progress: number;
+            progress_text: string;
+            /** @description By name, as e2el.p95 or capacity */
+            figures: {
+                [key: string]: components["schemas"]["Figure"];
+            };
+            regressions: components["schemas"]["Regression"][];
+            /**
+             * Format: uuid
+             * @description The run that it was compared with
+             */
+            baseline: string | null;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            started_at: string | null;
+            /** Format: date-time */
+            finished_at: string | null;
+            /**
+             * Format: date-time
+             * @description By retention; the figures stay
+             */
+            files_removed_at: string | null;
+        };
+        RunDetail: {
+            /** Format: uuid */
+            id: string;
+            /** Format: uuid */
+            suite: string;
+            suite_name: string;
+            suite_version: number;
+            parts: components["schemas"]["PartsEnum"][];
+            target: components["schemas"]["Target"];
+            /** @description Of the deployment, when it was measured */
+            revision: number | null;
+            /**
+             * Format: uuid
+             * @description Of the model, that the deployment served
+             */
+            version: string | null;
+            version_label: string;
+            /**
+             * Format: uuid
+             * @description null while it waits for another run on its target
+             */
+            job: string | null;
+            /** Format: uuid */
+            schedule: string | null;
+            requested_by: string | null;
+            state: components["schemas"]["EvaluationRunStateEnum"];
+            verdict: components["schemas"]["EvaluationVerdictEnum"] | components["schemas"]["BlankEnum"];
+            reason: string;
+            /**
+             * Format: double
+             * @description 0…1
+             */
+            progress: number;
+            progress_text: string;
+            /** @description By name, as e2el.p95 or capacity */
+            figures: {
+                [key: string]: components["schemas"]["Figure"];
+            };
+            regressions: components["schemas"]["Regression"][];
+            /**
+             * Format: uuid
+             * @description The run that it was compared with
+             */
+            baseline: string | null;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            started_at: string | null;
+            /** Format: date-time */
+            finished_at: string | null;
+            /**
+             * Format: date-time
+             * @description By retention; the figures stay
+             */
+            files_removed_at: string | null;
+            /** @description null: drawn fresh, and recorded in the result */
+            seed: number | null;
+            /** @description Of the suite, as it was then */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** @description ResultDoc by part (evaluation/schema.py); grows while it runs */
+            results: {
+                [key: string]: unknown;
+            };
+            files: components["schemas"]["RunFile"][];
+        };
+        RunFile: {
+            /** @description As in evaluations/runs/{id}/files/{name} */
+            name: string;
+            /** @description Bytes */
+            size: number;
+            sha256: string;
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        RunInputRequest: {
+            /** Format: uuid */
+            suite: string;
+            /**
+             * Format: uuid
+             * @description Or `endpoint`
+             */
+            deployment?: string;
+            /** Format: uuid */
+            endpoint?: string;
+            /** @description Left out: fresh */
+            seed?: number;
+        };
         ScaleRequest: {
             replicas: {
                 [key: string]: number;
             };
+        };
+        Schedule: {
+            text: components["schemas"]["ScheduleText"];
+            next_times: string[];
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** Format: uuid */
+            suite: string;
+            suite_name: string;
+            target: components["schemas"]["Target"];
+            cron: string;
+            timezone: string;
+            enabled: boolean;
+            /** @description A time that was missed is run once, late; else it is left out */
+            run_missed: boolean;
+            /** @description Times that passed while nothing could fire */
+            missed: number;
+            /** @description Why the last time made no run, or was missed */
+            reason: string;
+            /** Format: date-time */
+            fired_for: string | null;
+            last_run: components["schemas"]["Run"] | null;
+            /** @description Whose rights its runs have: who saved it last */
+            owner: string | null;
+            /** Format: date-time */
+            created_at: string;
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        ScheduleInputRequest: {
+            name: string;
+            /** Format: uuid */
+            suite: string;
+            /**
+             * Format: uuid
+             * @description Or `endpoint`
+             */
+            deployment?: string;
+            /** Format: uuid */
+            endpoint?: string;
+            /** @description minute hour day-of-month month day-of-week */
+            cron: string;
+            /**
+             * @description As Europe/Berlin
+             * @default UTC
+             */
+            timezone: string;
+            /** @default true */
+            enabled: boolean;
+            /**
+             * @description Run a missed time once, late; else leave it out
+             * @default true
+             */
+            run_missed: boolean;
+        };
+        ScheduleText: {
+            en: string;
+            zh: string;
+        };
+        ScheduleTimes: {
+            text: components["schemas"]["ScheduleText"];
+            next_times: string[];
         };
         Session: {
             user: components["schemas"]["SessionUser"];
@@ -1791,6 +2953,57 @@ export interface components {
          * @enum {string}
          */
         SourceKindEnum: "path" | "hub" | "demo" | "job";
+        Suite: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            description: string;
+            /** @description Rises with each change of the spec */
+            version: number;
+            /** @description {load, quality, profile}: docs/evaluations.md */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** @description A run that passed becomes its target's baseline */
+            auto_baseline: boolean;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            updated_at: string;
+        };
+        SuiteInputRequest: {
+            name: string;
+            description?: string;
+            /** @description {load, quality, profile}: docs/evaluations.md */
+            spec: {
+                [key: string]: unknown;
+            };
+            auto_baseline?: boolean;
+        };
+        SuiteVersion: {
+            number: number;
+            spec: {
+                [key: string]: unknown;
+            };
+            created_by: string | null;
+            /** Format: date-time */
+            created_at: string;
+        };
+        Target: {
+            kind: components["schemas"]["TargetKindEnum"];
+            /**
+             * Format: uuid
+             * @description null: deleted since
+             */
+            id: string | null;
+            name: string;
+        };
+        /**
+         * @description * `deployment` - deployment
+         *     * `endpoint` - endpoint
+         * @enum {string}
+         */
+        TargetKindEnum: "deployment" | "endpoint";
         TeamInputRequest: {
             /** Format: uuid */
             team: string;
@@ -2549,6 +3762,954 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Engine"][];
+                };
+            };
+        };
+    };
+    baselines_list: {
+        parameters: {
+            query?: {
+                deployment?: string;
+                endpoint?: string;
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+                suite?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedBaselineList"];
+                };
+            };
+        };
+    };
+    baselines_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BaselineInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Baseline"];
+                };
+            };
+        };
+    };
+    baselines_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    evaluation_endpoints_list: {
+        parameters: {
+            query?: {
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedEndpointList"];
+                };
+            };
+        };
+    };
+    evaluation_endpoints_create: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndpointInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+        };
+    };
+    evaluation_endpoints_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+        };
+    };
+    evaluation_endpoints_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    evaluation_endpoints_update: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedEndpointUpdateRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+        };
+    };
+    gates_list: {
+        parameters: {
+            query?: {
+                deployment?: string;
+                enabled?: boolean;
+                /**
+                 * @description * `alias` - Alias
+                 *     * `rollout` - Rollout
+                 */
+                kind?: "alias" | "rollout";
+                model?: string;
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+                suite?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedGateList"];
+                };
+            };
+        };
+    };
+    gates_create: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GateInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Gate"];
+                };
+            };
+        };
+    };
+    gates_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Gate"];
+                };
+            };
+        };
+    };
+    gates_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    gates_update: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedGateUpdateRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Gate"];
+                };
+            };
+        };
+    };
+    gates_check: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoveCheckInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MoveCheck"];
+                };
+            };
+        };
+    };
+    evaluations_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AnswerInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+    };
+    plans_list: {
+        parameters: {
+            query?: {
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+                run?: string;
+                version?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedPlanList"];
+                };
+            };
+        };
+    };
+    plans_create: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+        };
+    };
+    plans_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+        };
+    };
+    plans_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    plans_confirm: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfirmInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+        };
+    };
+    evaluations_profile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProfileInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+    };
+    evaluation_runs_list: {
+        parameters: {
+            query?: {
+                deployment?: string;
+                endpoint?: string;
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+                schedule?: string;
+                /**
+                 * @description * `waiting` - Waiting
+                 *     * `queued` - Queued
+                 *     * `running` - Running
+                 *     * `completed` - Completed
+                 *     * `incomplete` - Incomplete
+                 *     * `cancelled` - Cancelled
+                 *     * `errored` - Errored
+                 */
+                state?: "cancelled" | "completed" | "errored" | "incomplete" | "queued" | "running" | "waiting";
+                suite?: string;
+                /**
+                 * @description * `` - None
+                 *     * `pass` - Pass
+                 *     * `fail` - Fail
+                 *     * `undetermined` - Undetermined
+                 *     * `invalid` - Invalid
+                 */
+                verdict?: "" | "fail" | "invalid" | "pass" | "undetermined";
+                version?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedRunList"];
+                };
+            };
+        };
+    };
+    evaluation_runs_create: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description At most 80 characters */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunInputRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Run"];
+                };
+            };
+        };
+    };
+    evaluation_runs_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+        };
+    };
+    evaluation_runs_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    evaluation_runs_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Run"];
+                };
+            };
+        };
+    };
+    evaluation_runs_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+        };
+    };
+    evaluation_runs_points: {
+        parameters: {
+            query?: {
+                /** @description Id of the last point that is known */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PointPage"];
+                };
+            };
+        };
+    };
+    schedules_list: {
+        parameters: {
+            query?: {
+                deployment?: string;
+                enabled?: boolean;
+                endpoint?: string;
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+                suite?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedScheduleList"];
+                };
+            };
+        };
+    };
+    schedules_create: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+        };
+    };
+    schedules_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+        };
+    };
+    schedules_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    schedules_update: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedScheduleUpdateRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+        };
+    };
+    schedules_times: {
+        parameters: {
+            query: {
+                cron: string;
+                timezone?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleTimes"];
+                };
+            };
+        };
+    };
+    suites_list: {
+        parameters: {
+            query?: {
+                name?: string;
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedSuiteList"];
+                };
+            };
+        };
+    };
+    suites_create: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SuiteInputRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Suite"];
+                };
+            };
+        };
+    };
+    suites_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Suite"];
+                };
+            };
+        };
+    };
+    suites_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    suites_update: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedSuiteUpdateRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Suite"];
+                };
+            };
+        };
+    };
+    suites_versions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SuiteVersion"][];
                 };
             };
         };

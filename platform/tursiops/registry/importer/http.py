@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import socket
 import urllib.error
@@ -12,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engines.protocol import ChildError
+from tursiops.core.addresses import Address, addresses
 
 TIMEOUT_S = 30.0
 MAX_REDIRECTS = 5
@@ -81,8 +81,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 )
 
 
-def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _addresses(host: str) -> list[Address]:
     try:
-        return [ipaddress.ip_address(str(item[4][0]).split("%")[0]) for item in socket.getaddrinfo(host, None)]
+        return addresses(host)
     except OSError:
-        return []  # behind a proxy names may not resolve here; the proxy decides then
+        return []  # the proxy decides then
