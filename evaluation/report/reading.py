@@ -32,6 +32,14 @@ def figure(summary: Summary | None, quantile: float) -> float | None:
     return getattr(summary, quantile_name(quantile), None) if summary else None
 
 
+def model_of(result: ResultDoc) -> str:
+    """The served model: as the run found it, else as it was told; empty where neither says."""
+    found = result.environment.get("endpoint")
+    named = found.get("model") if isinstance(found, dict) else result.environment.get("model")
+    told = result.spec.endpoint.model if result.spec is not None else ""
+    return str(named or told or "")
+
+
 def load_of(level: LevelResult) -> float | None:
     """What a level is plotted over: its rate, or the concurrency of a closed loop."""
     return level.rate if level.rate is not None else level.concurrency

@@ -95,7 +95,7 @@ def _workload(one: ResultDoc, two: ResultDoc) -> Iterator[Note]:
         yield Note(
             code="prompts_differ",
             severity="info",
-            cause="Same law of the data set, other prompts: their seeds differ, so requests are not paired.",
+            cause="Same law of the data set, other prompts (another seed, or another number): requests are not paired.",
         )
     if isinstance(a.load, Concurrency) != isinstance(b.load, Concurrency):
         yield Note(
@@ -114,7 +114,7 @@ def _workload(one: ResultDoc, two: ResultDoc) -> Iterator[Note]:
                 remedy="Run both with one law of arrivals.",
                 evidence=_changed(a.load, b.load),
             )
-    if a.slo != b.slo:
+    if a.slo != b.slo or (not a.slo and a.scenario != b.scenario):
         yield Note(
             code="objectives_differ",
             severity="warning",
@@ -136,9 +136,20 @@ def _workload(one: ResultDoc, two: ResultDoc) -> Iterator[Note]:
             remedy="Use one `endpoint.extra_body`.",
             evidence=_changed(a.endpoint.extra_body, b.endpoint.extra_body),
         )
-    changed = _changed(one.environment, two.environment)
+    changed = _changed(_flat(one.environment), _flat(two.environment))
     if changed:
         yield Note(code="environments_differ", severity="info", cause="The environments differ.", evidence=changed)
+
+
+def _flat(environment: dict[str, Any]) -> dict[str, Any]:
+    """Without the endpoint, which is compared by itself."""
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if isinstance(value, dict):
+            flat |= {f"{name} {inner}": each for inner, each in value.items() if (name, inner) != ("endpoint", "url")}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _changed(one: Any, two: Any) -> dict[str, Any]:

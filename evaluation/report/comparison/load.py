@@ -16,7 +16,7 @@ from evaluation.metrics.paired import Array, Estimate, hodges_lehmann, permutati
 from evaluation.report.comparison.document import Compared
 from evaluation.report.comparison.runs import Run, Side
 from evaluation.report.reading import failed, in_order, load_of, metric_name, quantile_name
-from evaluation.schema import LevelResult, Objective, RequestRecord, ResultDoc, RunSpec
+from evaluation.schema import LevelResult, Objective, RequestRecord, ResultDoc
 
 LATENCIES = ("ttft_intended", "e2el_intended", "ttft", "e2el", "tpot")
 STATISTICS: tuple[tuple[str, float | None], ...] = (("mean", None), ("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
@@ -82,7 +82,7 @@ def _events(record: RequestRecord, tokens: bool) -> list[tuple[int, int]]:
 
 def figures(base: Side, other: Side) -> Iterator[Compared]:
     """At each load that all runs measured; capacities beside them. p is not corrected yet."""
-    yield from _capacity(base.first.result, other.first.result)
+    yield from _capacity(base.first, other.first)
     repeated = min(len(base.runs), len(other.runs)) > 1
     for level in in_order(base.first.result):
         sides = [_at(side, level) for side in (base, other)]
@@ -132,11 +132,10 @@ def _wanted(one: LevelResult, two: LevelResult, slo_same: bool) -> list[Wanted]:
 
 
 def _slo(run: Run) -> list[Objective]:
-    spec = run.result.spec
     judged = next((level.objectives for level in run.result.levels if level.objectives), [])
     if judged:
         return [Objective(metric=o.metric, limit_ms=o.limit_ms, quantile=o.quantile, start=o.start) for o in judged]
-    return spec.slo if isinstance(spec, RunSpec) else []
+    return run.result.spec.slo if run.result.spec is not None else []
 
 
 def _single(one: At, two: At) -> Iterator[Compared]:
@@ -248,14 +247,14 @@ def _repeats(level: LevelResult, base: list[At], other: list[At]) -> Iterator[Co
         yield row
 
 
-def _capacity(one: ResultDoc, two: ResultDoc) -> Iterator[Compared]:
+def _capacity(one: Run, two: Run) -> Iterator[Compared]:
     """Certified intervals that do not touch differ; each end already has its confidence."""
-    a, b = one.capacity, two.capacity
+    a, b = one.result.capacity, two.result.capacity
     if a is None or b is None or not a.low or not b.low:
         return
     row = Compared(figure="capacity", unit="per_s", better="higher", base=a.low, other=b.low, change=b.low / a.low)
     row.method = "certified_intervals"
-    if isinstance(one.spec, RunSpec) and isinstance(two.spec, RunSpec) and one.spec.slo != two.spec.slo:
+    if _slo(one) != _slo(two):
         row.verdict, row.reason = "not_comparable", "objectives_differ"
     elif a.high is None or b.high is None:
         row.reason = "open_above"

@@ -10,8 +10,9 @@ from pathlib import Path
 from evaluation.report.comparison.document import RunName
 from evaluation.report.errors import ReportError
 from evaluation.report.files import RESULT, read, read_requests
-from evaluation.report.importers.files import import_file
-from evaluation.schema import LevelResult, RequestRecord, ResultDoc, RunSpec
+from evaluation.report.importers.files import file_in, import_file
+from evaluation.report.reading import model_of
+from evaluation.schema import LevelResult, RequestRecord, ResultDoc
 
 
 @dataclass
@@ -54,15 +55,14 @@ class Side:
     @property
     def told(self) -> RunName:
         result = self.first.result
-        endpoint = result.spec.endpoint if isinstance(result.spec, RunSpec) else None
         return RunName(
             name=self.name,
             id=result.id,
             kind=result.kind,
             source=str(result.environment.get("imported_from", "tursiops")),
             runs=len(self.runs),
-            model=endpoint.model if endpoint else str(result.environment.get("model", "")),
-            url=endpoint.url if endpoint else "",
+            model=model_of(result),
+            url=result.spec.endpoint.url if result.spec is not None else "",
             seed=result.seed,
             started_at=result.started_at,
             definitions=result.definitions,
@@ -71,10 +71,13 @@ class Side:
 
 
 def open_side(path: Path) -> Side:
-    """A folder with result.json, a folder of such folders (repeats, by name), or a file of another tool.
+    """A folder with result.json, a folder of such folders (repeats, by name), or another tool's file or folder.
     Raises ReportError."""
-    if path.is_file() and path.name != RESULT:
-        result, requests = import_file(path)
+    theirs = path if path.is_file() and path.name != RESULT else None
+    if path.is_dir() and not (path / RESULT).is_file():
+        theirs = file_in(path)
+    if theirs is not None:
+        result, requests = import_file(theirs)
         return Side(path.name, [Run(result, None, requests)])
     if path.is_file() or (path / RESULT).is_file():
         folder = path if path.is_dir() else path.parent

@@ -93,28 +93,40 @@ def _where(result: ResultDoc, finding: Finding) -> Child:
 
 
 def section(result: ResultDoc) -> Markup:
+    """One card per code; the evidence of each level that has it."""
     found = all_findings(result)
     if not found:
         return card(say("findings.title"), h("p", say("findings.none"), class_="muted"))
-    cards = []
-    for finding in found:
-        evidence = [
-            h("span", h("span", name.replace("_", " "), class_="muted"), " ", plain(value), class_="chip")
-            for name, value in finding.evidence.items()
-        ]
-        rows = [
-            (say("finding.cause"), sentence(finding, "cause")),
-            (say("finding.evidence"), evidence),
-            (say("finding.remedy"), sentence(finding, "remedy")),
-        ]
-        head = h(
-            "h3",
-            pill(finding.severity),
-            " ",
-            h("code", finding.code),
-            " ",
-            h("small", _where(result, finding), class_="muted"),
-        )
-        body = h("dl", [(h("dt", name), h("dd", value)) for name, value in rows if value])
-        cards.append(h("article", head, body, class_=f"finding {finding.severity}"))
+    kinds = dict.fromkeys((finding.severity, finding.code) for finding in found)
+    cards = [_card(result, [f for f in found if (f.severity, f.code) == kind]) for kind in kinds]
     return card(say("findings.title"), *cards)
+
+
+def _card(result: ResultDoc, same: Sequence[Finding]) -> Markup:
+    first = same[0]
+    evidence = [h("div", _place(result, finding) if len(same) > 1 else None, _chips(finding)) for finding in same]
+    if len(same) > 3:
+        evidence = [h("details", h("summary", say("finding.levels", count=len(same))), evidence)]
+    rows = [
+        (say("finding.cause"), sentence(first, "cause")),
+        (say("finding.evidence"), evidence if any(finding.evidence for finding in same) else None),
+        (say("finding.remedy"), sentence(first, "remedy")),
+    ]
+    head = h(
+        "h3", pill(first.severity), " ", h("code", first.code), " ", _place(result, first) if len(same) == 1 else None
+    )
+    body = h("dl", [(h("dt", name), h("dd", value)) for name, value in rows if value])
+    return h("article", head, body, class_=f"finding {first.severity}")
+
+
+def _place(result: ResultDoc, finding: Finding) -> Child:
+    where = _where(result, finding)
+    return h("small", where, " ", class_="muted") if where else None
+
+
+def _chips(finding: Finding) -> list[Markup]:
+    return [
+        h("span", h("span", name.replace("_", " "), class_="muted"), " ", plain(value), class_="chip")
+        for name, value in finding.evidence.items()
+        if value is not None
+    ]

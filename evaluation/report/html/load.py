@@ -47,8 +47,14 @@ def answer(result: ResultDoc) -> Markup:
         lines.append(h("p", say(f"capacity.{capacity.decision}", low=low, high=high), class_="answer"))
         lines.append(h("p", say(f"capacity.{capacity.decision}.next", share=share, levels=capacity.levels)))
     elif result.levels:
-        key = "held.closed" if result.levels[0].rate is None else "held.rate"
-        lines.append(h("p", say(key, levels=len(result.levels)), class_="answer"))
+        first, several = result.levels[0], len(result.levels) > 1
+        if first.rate is None:
+            told = say("held.closed")
+        else:
+            told = (
+                say("held.rates", levels=len(result.levels)) if several else say("held.rate", load=number(first.rate))
+            )
+        lines.append(h("p", told, class_="answer"))
     for item in _objectives(result):
         lines.append(h("p", item, class_="objective"))
     return h("div", lines, class_="answer-box")

@@ -12,8 +12,8 @@ from evaluation.report.html.markup import Child, Markup, h
 from evaluation.report.html.numbers import NONE, duration, number, percent, plain
 from evaluation.report.html.parts import card, facts, pill
 from evaluation.report.html.texts import say, word
-from evaluation.report.reading import load_of, shown_level
-from evaluation.schema import LevelResult, ResultDoc, RunSpec, encode
+from evaluation.report.reading import load_of, model_of, shown_level
+from evaluation.schema import LevelResult, ResultDoc, encode
 
 
 def page(title: str, heading: Child, *sections: Child, language: str = "en") -> str:
@@ -84,15 +84,15 @@ def report(result: ResultDoc, language: str = "en") -> str:
 
 
 def _name(result: ResultDoc) -> str:
-    spec = result.spec
-    told = spec.name if isinstance(spec, RunSpec) else str(result.request.get("name", ""))
-    return told or (result.quality.suite if result.quality else "") or result.id
+    told = result.spec.name if result.spec is not None else str(result.request.get("name", ""))
+    return told or (result.quality.suite if result.quality else "") or model_of(result) or result.id
 
 
 def _endpoint(result: ResultDoc) -> str:
-    if not isinstance(result.spec, RunSpec):
-        return ""
-    return f"{result.spec.endpoint.model or '?'} @ {result.spec.endpoint.url}"
+    if result.spec is None:
+        return model_of(result)
+    model = model_of(result)
+    return f"{model} @ {result.spec.endpoint.url}" if model else result.spec.endpoint.url
 
 
 def _course(result: ResultDoc) -> Markup | None:
@@ -147,7 +147,7 @@ def _data(result: ResultDoc) -> Markup | None:
 
 
 def _environment(result: ResultDoc) -> Markup:
-    scenario = result.spec.scenario if isinstance(result.spec, RunSpec) else ""
+    scenario = result.spec.scenario if result.spec is not None else ""
     rows: list[tuple[Child, Child]] = [
         (say("run.id"), h("code", result.id)),
         (say("run.started"), result.started_at or NONE),

@@ -70,7 +70,8 @@ TEXTS: dict[str, Text] = {
         "The samples of {levels} levels are too small, or none came to rest: raise the requests per level.",
         "{levels} 个级别的样本过小或未达稳态：请增加每级请求数。",
     ),
-    "held.rate": ("{levels} level(s) at a given rate.", "按给定速率测了 {levels} 个级别。"),
+    "held.rate": ("Measured at {load} requests/s.", "以 {load} 请求/秒测量。"),
+    "held.rates": ("Measured at {levels} rates.", "以 {levels} 个速率测量。"),
     "held.closed": (
         "Closed loop: throughput at a given concurrency, not capacity.",
         "闭环：给定并发下的吞吐，不是容量。",
@@ -166,6 +167,7 @@ TEXTS: dict[str, Text] = {
     "finding.cause": ("Cause", "原因"),
     "finding.evidence": ("Evidence", "证据"),
     "finding.remedy": ("Remedy", "处理办法"),
+    "finding.levels": ("of {count} levels", "{count} 个级别"),
     "finding.at": ("at {load}", "于 {load}"),
     "trust.title": ("What the run checked of itself", "运行自检"),
     "trust.pacing": ("Pacing lag P50 / P99", "发送滞后 P50 / P99"),

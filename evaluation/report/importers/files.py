@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -11,7 +12,13 @@ from evaluation.report.errors import ReportError
 from evaluation.report.importers import aiperf, evalscope, guidellm, vllm
 from evaluation.schema import RequestRecord, ResultDoc
 
+NAMES = ("profile_export.jsonl", "profile_export_aiperf.json", "benchmark_summary.json", "benchmarks.json")
 KNOWN = "guidellm's report, vllm bench serve's, evalscope perf's benchmark_summary.json, aiperf's profile_export files"
+
+
+def file_in(folder: Path) -> Path | None:
+    """The file that a tool's output folder is read by."""
+    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 
 def import_file(path: Path) -> tuple[ResultDoc, dict[int, list[RequestRecord]]]:
@@ -56,10 +63,8 @@ def _read(path: Path) -> list[Any]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ReportError(path, f"it can't be read as text: {error}") from error
-    try:
+    with contextlib.suppress(ValueError):  # else a document per line
         return [json.loads(text)]
-    except ValueError:
-        pass  # not one document: lines, then
     try:
         found = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:

@@ -181,6 +181,23 @@ def test_findings_are_told_once_and_the_grave_first(search):
     assert all_findings(result)[0].severity == "warning"
 
 
+def test_a_finding_of_many_levels_is_one_card(search):
+    result = read_result(encode(search))
+    for level in result.levels:
+        told = {"tokens_per_chunk": 3.5 + level.index}
+        level.findings = [Finding(code="chunks_are_not_tokens", severity="info", cause="c", remedy="r", evidence=told)]
+    page = report(result)
+    assert page.count("<article") == 2  # and the run's own
+    assert all(f" {3.5 + level.index:g}</span>" in page for level in result.levels)
+
+
+def test_a_run_without_a_name_is_called_by_its_model():
+    result = closed_loop_result()
+    assert "<h1>closed" in report(result)
+    result.environment = {"endpoint": {"model": "qwen<2>", "url": "http://x"}}
+    assert "<h1>qwen&lt;2&gt; " in report(result)
+
+
 def test_elements_are_closed_and_attributes_are_quoted():
     made = h("p", "a<b", h("b", 3), None, ["x", ["y"]], class_='"><i>', data_n=1, hidden=False)
     assert made == '<p class="&quot;&gt;&lt;i&gt;" data-n="1">a&lt;b<b>3</b>xy</p>'

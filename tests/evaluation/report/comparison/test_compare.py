@@ -218,6 +218,11 @@ def test_a_file_of_another_tool_stands_beside_a_run(base, tmp_path):
     assert "e2el_intended.p95" not in names
 
 
+def test_a_folder_of_another_tool(base, tmp_path):
+    writers.evalscope(records(4.0, 60, 78), tmp_path, 4.0, role=True)
+    assert only(compare([base, tmp_path])).other.source == "evalscope perf"
+
+
 def quality_run(folder, scores, items="same"):
     scores = np.asarray(scores, dtype=float)
     share = Figure(value=float(scores.mean()), low=0.0, high=1.0, n=len(scores))
