@@ -56,7 +56,10 @@ def prefill_s(timing: Timing, mean: Mean, step_tokens: int) -> float:
 
 def at_rate(timing: Timing, mean: Mean, bounds: Bounds, rate: float, *, prefills: bool = True) -> Point | None:
     """None where the instance can't keep up."""
-    filling = prefill_s(timing, mean, bounds.step_tokens) if prefills else 0.0
+    return _at_rate(timing, mean, bounds, rate, prefill_s(timing, mean, bounds.step_tokens) if prefills else 0.0)
+
+
+def _at_rate(timing: Timing, mean: Mean, bounds: Bounds, rate: float, filling: float) -> Point | None:
     free = 1 - rate * filling
     if free <= 0.02:
         return None
@@ -77,19 +80,24 @@ def at_rate(timing: Timing, mean: Mean, bounds: Bounds, rate: float, *, prefills
 
 def largest(timing: Timing, mean: Mean, bounds: Bounds, *, prefills: bool = True) -> Point | None:
     """The largest rate whose means are within the bounds, by bisection; None where not even a trickle is."""
+    filling = prefill_s(timing, mean, bounds.step_tokens) if prefills else 0.0
+
+    def at(rate: float) -> Point | None:
+        return _at_rate(timing, mean, bounds, rate, filling)
+
     high = 1e-3
-    if not _holds(at_rate(timing, mean, bounds, high, prefills=prefills), bounds):
+    if not _holds(at(high), bounds):
         return None
-    while high < 1e6 and _holds(at_rate(timing, mean, bounds, high * 2, prefills=prefills), bounds):
+    while high < 1e6 and _holds(at(high * 2), bounds):
         high *= 2
     low, high = high, high * 2
-    for _ in range(14):
+    for _ in range(10):  # to a thousandth
         middle = (low + high) / 2
-        if _holds(at_rate(timing, mean, bounds, middle, prefills=prefills), bounds):
+        if _holds(at(middle), bounds):
             low = middle
         else:
             high = middle
-    return at_rate(timing, mean, bounds, low, prefills=prefills)
+    return at(low)
 
 
 def _holds(point: Point | None, bounds: Bounds) -> bool:

@@ -245,7 +245,7 @@ def _simulate(
 ) -> predict.Ends:
     each = sized.candidate
     rate = demand.peak / replicas
-    count = int(np.clip(4 * rate * demand.e2el_s, asked.requests, 4 * asked.requests))
+    count = int(np.clip(4 * rate * demand.e2el_s, asked.requests, 3 * asked.requests))
     work = predict.work_of(profile, rate, count, prefix_hits=asked.prefix_hits, seed=asked.seed)
     prefixes = sum(group.prefix_tokens for group in profile.groups)
     limits = Limits(

@@ -73,16 +73,21 @@ class Roof:
         self._flops = device.flops(scheme.compute)
         self._attention_flops = device.flops("float32" if scheme.compute == "float32" else "bfloat16")
         self._kv = kv_per_token(model, kv_dtype, Layout(layout.tp, 1))  # pp stages take their turns
-        self._head_bytes = scheme.head_copy or scheme.ends
+        tp, routed = layout.tp, model.experts * model.moe.active / model.moe.experts if model.moe else 0.0
+        dense = model.attention + model.dense_mlp
+        self._flops_per_token = 2.0 * (dense + routed) / tp
+        self._flops_per_draw = 2.0 * model.embedding / tp
+        self._dense_bytes = dense * scheme.linear / tp
+        self._expert_bytes = model.experts * scheme.linear / tp
+        self._head_bytes = model.embedding * (scheme.head_copy or scheme.ends) / tp
         self._window_share = _window_share(model)
 
     def linear(self, tokens: float, drawn: float) -> Op:
         """All projections of `tokens` rows and the head of `drawn` of them; weights are read once."""
-        model, tp = self.model, self.layout.tp
-        routed = model.experts * model.moe.active / model.moe.experts if model.moe else 0.0
-        flops = 2.0 * ((model.attention + model.dense_mlp + routed) * tokens + model.embedding * drawn) / tp
-        touched = model.attention + model.dense_mlp + model.experts * model.experts_touched(tokens)
-        size = (touched * self.scheme.linear + model.embedding * self._head_bytes * (drawn > 0)) / tp
+        flops = self._flops_per_token * tokens + self._flops_per_draw * drawn
+        size = self._dense_bytes + (self._head_bytes if drawn else 0.0)
+        if self._expert_bytes:
+            size += self._expert_bytes * self.model.experts_touched(tokens)
         return Op("linear", flops, size, max(flops / self._flops, size / self.device.bandwidth))
 
     def attention_decode(self, keys: float, rows: float) -> Op:
@@ -122,8 +127,13 @@ class Roof:
         return found
 
     def need(self, step: Step) -> Need:
-        found = {op.name: op.seconds for op in self.ops(step)}
-        return Need(*(found.get(name, 0.0) for name in Need.__struct_fields__))
+        tokens, drawn = step.rows + step.chunk, step.rows + (1.0 if step.chunk else 0.0)
+        return Need(
+            self.linear(tokens, drawn).seconds,
+            self.attention_decode(step.keys, step.rows).seconds if step.rows else 0.0,
+            self.attention_prefill(step.pairs, step.chunk).seconds if step.chunk else 0.0,
+            self.communication(tokens).seconds if self.layout.ranks > 1 else 0.0,
+        )
 
     def sol(self, step: Step) -> float:
         """Seconds: no implementation on this device is faster."""

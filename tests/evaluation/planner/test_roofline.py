@@ -53,6 +53,14 @@ def test_prefill_s_operations():
     assert prefill(n, ctx, 3).pairs == 3 * step.pairs
 
 
+@pytest.mark.parametrize("step", [decode(7, 900), prefill(600, 50), Step(5, 4000, 300, 45_000)])
+def test_a_step_s_need_is_that_of_its_ops(step):
+    roof = _roof(models.QWEN3_30B_A3B, "h100", 2)
+    found = {op.name: op.seconds for op in roof.ops(step)}
+    need = roof.need(step)
+    assert {name: getattr(need, name) for name in need.__struct_fields__ if getattr(need, name)} == found
+
+
 def test_a_step_takes_no_less_for_more_work():
     roof = _roof(models.QWEN3_30B_A3B, "h100")
     assert roof.sol(decode(1, 100)) < roof.sol(decode(8, 100)) < roof.sol(decode(64, 100))
