@@ -99,11 +99,6 @@ class BusinessProfile(Spec, kw_only=True, frozen=True):
             user[places], output[places] = _sample(group.lengths or self.lengths, chooser, len(places))
         return Drawn(prefix, user, output)
 
-    def means(self) -> Drawn:
-        """Mean tokens, as arrays of one."""
-        drawn = self.draw(np.random.default_rng(0), 4_000)
-        return Drawn(*(np.array([float(values.mean())]) for values in drawn))
-
     def objective(self, metric: str) -> Objective | None:
         """The tightest of that metric."""
         found = [each for each in self.slo if each.metric == metric]

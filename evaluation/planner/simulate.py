@@ -82,9 +82,8 @@ class _Machine:
     """State of one instance. Rows that decode are counters: how many, their keys, and a heap of the steps in which
     each ends."""
 
-    def __init__(self, work: Work, limits: Limits, seconds: Seconds, *, prefills: bool, decodes: bool) -> None:
+    def __init__(self, work: Work, limits: Limits, seconds: Seconds) -> None:
         self.work, self.limits, self.seconds = work, limits, seconds
-        self.prefills, self.decodes = prefills, decodes
         count = len(work.at)
         self.first, self.end = np.full(count, np.nan), np.full(count, np.nan)
         self.waiting: deque[int] = deque()
@@ -127,11 +126,7 @@ class _Machine:
                 break
             self.waiting.popleft()
             self.held += need
-            if self.prefills:
-                self.prompts.append(_Prompt(index, float(work.prompt[index]), float(work.cached[index])))
-            else:
-                self.first[index] = self.now
-                self._begin_decode(index)
+            self.prompts.append(_Prompt(index, float(work.prompt[index]), float(work.cached[index])))
 
     def _mixed(self) -> None:
         """One step with prompt tokens in it."""
@@ -207,7 +202,7 @@ class _Machine:
     def _begin_decode(self, index: int) -> None:
         work = self.work
         output = int(work.output[index])
-        if output <= 1 or not self.decodes:
+        if output <= 1:
             self._leave(index)
             return
         self.rows += 1
@@ -219,15 +214,14 @@ class _Machine:
         self.held -= float(self.work.prompt[index] + self.work.output[index])
 
 
-def simulate(work: Work, limits: Limits, seconds: Seconds, *, prefills: bool = True, decodes: bool = True) -> Outcome:
-    """One instance. prefills False: prompts come computed (a decode instance); decodes False: an answer ends with its
-    first token (a prefill instance). Raises ValueError where a single request can't fit."""
+def simulate(work: Work, limits: Limits, seconds: Seconds) -> Outcome:
+    """One instance. Raises ValueError where a single request can't fit."""
     if len(work.at) == 0:
         raise ValueError("work: no request to simulate")
     largest = float(np.max(work.prompt + work.output))
     if largest > limits.kv_tokens:
         raise ValueError(f"kv_tokens: {limits.kv_tokens:,.0f}, and one request needs {largest:,.0f}")
-    return _Machine(work, limits, seconds, prefills=prefills, decodes=decodes).run()
+    return _Machine(work, limits, seconds).run()
 
 
 def arrivals(chooser: np.random.Generator, rate: float, count: int, burstiness: float = 1.0) -> Floats:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -126,15 +124,6 @@ def test_a_target_keeps_the_steps_of_who_answers_short():
     assert free.tpot[0] > 0.024
     assert paced.tpot[0] < 0.0135
     assert paced.span_s > free.span_s  # the same work in more steps
-
-
-def test_pools_that_do_half():
-    work = _work([0.0, 0.0], 200, 10)
-    first = simulate(work, Limits(4, 512), _cost, decodes=False)
-    assert first.e2el == pytest.approx(first.ttft)
-    second = simulate(work, Limits(4, 512), _cost, prefills=False)
-    assert second.ttft == pytest.approx(0)
-    assert math.isclose(second.e2el[0], second.e2el[1])
 
 
 def test_what_can_never_run_is_refused():
