@@ -23,14 +23,15 @@ def share(k: int, n: int) -> Figure:
 
 
 def rate(scores: Sequence[float], groups: Sequence[str]) -> Figure:
-    """Mean of scores from 0 to 1. Where items hang together (`groups`, none of them ""), a bootstrap over groups widens
+    """Mean of scores from 0 to 1. Where items hang together (of one group; "" is none), a bootstrap over groups widens
     Clopper and Pearson's interval; alone it would have no width where all items are right."""
     if not scores:
         return Figure(method="clopper_pearson")
     total = sum(scores)
     least, most = share(math.floor(total), len(scores)), share(math.ceil(total), len(scores))
     found = Figure(value=total / len(scores), low=least.low, high=most.high, n=len(scores), method=least.method)
-    together = mean(scores, "share", groups) if any(groups) else Figure()
+    clusters = [("group", group) if group else ("item", place) for place, group in enumerate(groups)]
+    together = mean(scores, "share", clusters) if any(groups) else Figure()
     if together.low is None or together.high is None:
         return found
     found.low, found.high = min(together.low, found.low or 0.0), max(together.high, found.high or 1.0)

@@ -20,7 +20,10 @@ from evaluation.quality.results import Figure, GateResult, QualityResult, Sample
 from evaluation.quality.suite import AnyGate, Baseline, Limit
 from evaluation.schema import ResultDoc, read_result
 
-LOWER_IS_BETTER = ("nll", "perplexity", "kl_mean", "kl_p99", "perplexity_ratio", "cut_answers")
+LOWER_IS_BETTER = (
+    "nll", "perplexity", "kl_mean", "kl_p99", "perplexity_ratio", "cut_answers",
+    "word_perplexity", "byte_perplexity", "bits_per_byte",
+)  # fmt: skip
 
 
 class GateError(Exception):
@@ -84,7 +87,7 @@ def _rule(gate: AnyGate) -> str:
 
 def _task(metric: str, found: QualityResult) -> tuple[TaskResult, str, Figure]:
     """Raises GateError where there is no such figure, or the task did not end with an answer to each item."""
-    name, _, figure = metric.partition(".")
+    name, _, figure = metric.rpartition(".")
     task = next((each for each in found.tasks if each.name == name), None)
     if task is None:
         raise GateError("not_measured", f"{name} was not measured")

@@ -17,6 +17,7 @@ from evaluation.quality import sets
 from evaluation.quality.endpoint import EndpointError
 from evaluation.quality.lm_eval_environment import EnvironmentFault, LmEvalEnvironment, default_folder, ensure
 from evaluation.quality.lm_eval_import import imported, read_results
+from evaluation.quality.lm_eval_proxy import Proxy
 from evaluation.quality.measure import Context, Item, Measure, Measured, Part, Progress, Store
 from evaluation.quality.results import Sample
 from evaluation.quality.sets import SetError
@@ -92,8 +93,6 @@ class LmEvalMeasure(Measure[LmEval]):
             raise EndpointError("no_lm_eval", str(error), hint) from error
 
     async def _ask_all(self, environment: LmEvalEnvironment, folder: Path, progress: Progress) -> None:
-        from evaluation.quality.lm_eval_proxy import Proxy
-
         folder.mkdir(parents=True, exist_ok=True)
         asked = self.context.endpoint
 
@@ -107,18 +106,21 @@ class LmEvalMeasure(Measure[LmEval]):
     def argv(self, url: str, model: str, folder: Path) -> list[str]:
         """The command line of lm-eval. url: of the proxy."""
         task = self.task
-        arguments = {
-            "base_url": f"{url}/v1/completions",
+        arguments: dict[str, Any] = {
             "model": model,
-            "tokenizer_backend": "remote",
             "max_length": task.max_length,
             "num_concurrent": self.context.suite.concurrency if task.chat else 1,
             "timeout": int(self.context.endpoint.endpoint.timeout_s),
         }
+        if task.chat:  # written by the endpoint's own template: lm-eval 0.4.13 can't with a remote tokenizer
+            kind, arguments["base_url"] = "local-chat-completions", f"{url}/v1/chat/completions"
+        else:
+            kind, arguments["base_url"] = "local-completions", f"{url}/v1/completions"
+            arguments["tokenizer_backend"] = "remote"
         include = self.context.folder / task.include_path if task.include_path else TASKS
         rows = dict.fromkeys(OURS, task.rows or 10**9)
         return [
-            "run", "--model", "local-completions",
+            "run", "--model", kind,
             "--model_args", ",".join(f"{name}={value}" for name, value in arguments.items()),
             "--batch_size", "1" if task.chat else str(PROMPTS),
             "--tasks", ",".join(task.tasks), "--include_path", str(include),
@@ -131,7 +133,7 @@ class LmEvalMeasure(Measure[LmEval]):
             "--seed", str(self.context.seed),
         ]  # fmt: skip
 
-    async def _process(self, environment: LmEvalEnvironment, folder: Path, jobs: list[Any], proxy: Any) -> None:
+    async def _process(self, environment: LmEvalEnvironment, folder: Path, jobs: list[Any], proxy: Proxy) -> None:
         """Raises EndpointError with lm-eval's last words. Cancelled, it ends lm-eval's process group first."""
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hf-home")}
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}

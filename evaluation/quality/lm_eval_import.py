@@ -71,10 +71,22 @@ def sample(line: dict[str, Any], metric: str, config: dict[str, Any]) -> Sample:
         answer = [line["resps"][0][0]]
     return Sample(
         id=str(line["doc_id"]),
-        prompt=str(arguments[0].get("arg_0", "")) if arguments else "",
+        prompt=_text(arguments[0].get("arg_0", "")) if arguments else "",
         expected=expected,
         answer=str(answer[0]) if isinstance(answer, list) and answer else "",
         score=score,
         reason="" if score is None or pair or score > 0 else "lm-eval's rule does not hold",
         data=data,
     )
+
+
+def _text(prompt: Any) -> str:
+    """A prompt, or the messages of a chat, which lm-eval hands on as JSON in a list."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+        try:
+            prompt = json.loads(prompt[0])
+        except ValueError:
+            return str(prompt[0])
+    if isinstance(prompt, list):
+        return "\n\n".join(f"[{each['role']}] {each['content']}" for each in prompt)
+    return str(prompt)

@@ -31,6 +31,7 @@ class Proxy:
     async def __aenter__(self) -> Proxy:
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/tokenize", self._tokenizing)
         app.router.add_post("/detokenize", self._tokenizing)
         app.router.add_get("/tokenizer_info", self._info)
@@ -46,7 +47,7 @@ class Proxy:
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.json()
         try:
-            found = await self._asked.post("/v1/completions", {**body, "model": self._asked.model})
+            found = await self._asked.post(request.path, {**body, "model": self._asked.model})
         except EndpointError as error:
             return self._failed(error)
         self.answered += len(found.get("choices", []))
@@ -69,12 +70,13 @@ class Proxy:
                 if error.code != "endpoint_refused":
                     raise
                 found = await self._asked.request(method, f"/v1{path}", body)
-        except EndpointError:
-            if path == "/tokenizer_info":
-                told, hint = f"{self._asked.url} has no {path}", "Name the engine's own address, or endpoint.tokenizer"
-                error = EndpointError("no_tokenizer", told, f"{hint}: a folder with tokenizer_config.json", fatal=True)
-            return self._failed(error)
+        except EndpointError as error:
+            return self._failed(self._no_tokenizer(path) if path == "/tokenizer_info" else error)
         return web.json_response(found)
+
+    def _no_tokenizer(self, path: str) -> EndpointError:
+        hint = "Name the engine's own address, or in endpoint.tokenizer a folder with tokenizer_config.json"
+        return EndpointError("no_tokenizer", f"{self._asked.url} has no {path}", hint, fatal=True)
 
     def _failed(self, error: EndpointError) -> web.Response:
         self.failure = error

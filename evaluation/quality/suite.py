@@ -187,7 +187,7 @@ def check_ready(suite: Suite) -> None:
 
 
 def _check_gate(path: str, gate: AnyGate, tasks: dict[str, AnyTask]) -> None:
-    name, dot, _ = gate.metric.partition(".")
+    name, dot, _ = gate.metric.rpartition(".")
     if not dot or name.partition(":")[0] not in tasks:
         raise SpecError(f"{path}.metric", f"'{gate.metric}' is no task.figure", f"Tasks here: {', '.join(tasks)}")
     if isinstance(gate, Limit):

@@ -16,7 +16,7 @@ from tests.evaluation.quality.suites import run, task
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 
-WINDOWS = 2
+WINDOWS = 1
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,9 @@ def test_perplexity_and_consistency_of_the_demo_model(
         "reference": endpoint(float32, "QUALITY_FLOAT32", monkeypatch),
         "concurrency": 1,
         "tasks": [
-            {"kind": "consistency", "name": "int8", **base, "greedy_tokens": 8},
-            {"kind": "rules", "name": "business", "data": "bundled:business_example", "rows": 3, "max_tokens": 12},
+            {"kind": "consistency", "name": "int8", **base, "greedy_tokens": 4},
+            {"kind": "rules", "name": "business", "data": "bundled:business_example", "rows": 1, "max_tokens": 8},
         ],
-        "gates": [{"kind": "limit", "metric": "int8.top1_match", "at_least": 0.8}],
     }
     doc = run(spec, tmp_path)
     assert doc.state == "complete", doc.findings

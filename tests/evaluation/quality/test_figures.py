@@ -28,6 +28,9 @@ def test_items_that_hang_together_widen_the_interval() -> None:
     assert grouped.high > 0.8
     sure = rate([1.0] * 10, [str(at) for at in range(10)])
     assert sure.low == share(10, 10).low, "a bootstrap of ten right items would have no width"
+    mixed = rate(scores, [*([""] * 98), "a", "a"])
+    assert mixed.low is not None
+    assert mixed.low > 0.38, "items without a group are not one group"
     assert rate([1.0, 0.5, 0.0], ["", "", ""]).value == 0.5
 
 

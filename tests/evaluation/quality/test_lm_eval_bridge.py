@@ -14,13 +14,17 @@ from typing import Any
 
 import psutil
 import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
 from evaluation.quality import lm_eval_bridge, lm_eval_environment
+from evaluation.quality.endpoint import Connection
 from evaluation.quality.lm_eval_environment import EnvironmentFault, LmEvalEnvironment, ensure
 from evaluation.quality.lm_eval_import import figure
+from evaluation.quality.lm_eval_proxy import Proxy
 from evaluation.quality.run import QualityRun
 from evaluation.quality.suite import read_suite
-from evaluation.schema import read_result
+from evaluation.schema import Endpoint, read_result
 from tests.evaluation.quality.servers import Bigram, served
 from tests.evaluation.quality.suites import quiet, run, task
 
@@ -168,12 +172,55 @@ def test_each_kind_of_value_has_its_interval() -> None:
     assert figure("f1", [0.5, 0.25, 1.0]).method == "bootstrap"
 
 
-@pytest.mark.slow
 def test_an_environment_that_can_not_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "0")
+    """And one that is there is taken as it is, unless it was made for other packages."""
+    folder = tmp_path / "environment"
+    folder.mkdir()
+    stamp = folder / "stamp.json"
+    stamp.write_text(json.dumps(list(lm_eval_environment.PACKAGES)))
     said: list[str] = []
-    with pytest.raises(EnvironmentFault, match=r"lm-eval\[api\]|lm-eval"):
-        ensure(tmp_path / "environment", said.append)
-    assert any("installing" in each for each in said)
-    assert not lm_eval_environment._stamped(tmp_path / "environment")
+    assert ensure(folder, said.append).python == folder / "bin" / "python"
+    assert said == []
+    stamp.write_text('["lm-eval==0.1"]')
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho no room left >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(EnvironmentFault, match="no room left"):
+        ensure(folder, said.append)
+    assert said
+    assert not stamp.exists()
+
+
+async def test_the_door_before_a_gateway() -> None:
+    """Which has /v1/tokenize alone, and no /tokenizer_info. Chats go through as they are, to the endpoint's model."""
+    told: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        told.append(await request.json())
+        return web.json_response({"tokens": [1, 2], "choices": [{}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/tokenize", answer)
+    app.router.add_post("/v1/chat/completions", answer)
+    server = TestServer(app)
+    await server.start_server()
+    endpoint = Endpoint(url=str(server.make_url("")), model="m", extra_body={"top_k": 1})
+    messages = [{"role": "user", "content": "hi"}]
+    counted: list[int] = []
+    async with Connection(endpoint, 2) as asked, Proxy(asked, counted.append) as door, ClientSession() as session:
+        async with session.post(f"{door.url}/tokenize", json={"prompt": "hi"}) as response:
+            assert (await response.json())["tokens"] == [1, 2]
+        async with session.post(f"{door.url}/v1/chat/completions", json={"messages": messages}) as response:
+            assert response.status == 200
+        assert door.failure is None
+        async with session.get(f"{door.url}/tokenizer_info") as response:
+            assert response.status == 502
+        assert door.failure is not None
+        assert door.failure.code == "no_tokenizer"
+        async with session.post(f"{door.url}/v1/completions", json={"prompt": [[1]]}) as response:
+            assert response.status == 502
+        assert door.failure.code == "endpoint_refused"
+    assert told == [{"prompt": "hi", "model": "m"}, {"messages": messages, "model": "m", "top_k": 1}]
+    assert counted == [1]
+    await server.close()
