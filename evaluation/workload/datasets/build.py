@@ -110,12 +110,11 @@ def _reuse(spec: AnyDataset, made: list[Made], cache_tokens: int | None) -> Reus
     """By the block trie over first turns; a later turn also finds the turn before it and its answer."""
     found = reuse((entry.ids[0] for entry in made), spec.block_tokens, cache_tokens)
     for entry in made:
-        history = 0
-        for turn, ids in zip(entry.item.turns, entry.ids, strict=True):
-            if history:
-                found.tokens += history + len(ids)
-                found.hit_tokens += history // spec.block_tokens * spec.block_tokens
-            history += len(ids) + (turn.max_tokens or 0)
+        for turn, before, ids in zip(entry.item.turns, entry.ids, entry.ids[1:], strict=False):
+            answered = (turn.max_tokens or 1) - 1  # the last token of an answer is never computed upon
+            known = min(len(before) + answered, len(ids) - 1)
+            found.tokens += len(ids)
+            found.hit_tokens += known // spec.block_tokens * spec.block_tokens
     found.hit_rate = found.hit_tokens / found.tokens if found.tokens else None
     return found
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from evaluation.schema import Sessions, SharedPrefix, Synthetic
 from evaluation.workload import lengths
 from evaluation.workload.datasets.source import Draw, Made, Source
+from evaluation.workload.errors import DatasetError
 from evaluation.workload.item import Item, Turn
 from evaluation.workload.text import Fitter, Words
 
 
-def user(text: str, output: int, before: list[dict[str, Any]] | None = None) -> Turn:
+def user(text: str, output: int, before: Sequence[dict[str, Any]] = ()) -> Turn:
     """A turn for either api."""
-    return Turn(messages=[*(before or []), {"role": "user", "content": text}], prompt=text, max_tokens=output)
+    return Turn(messages=[*before, {"role": "user", "content": text}], prompt=text, max_tokens=output)
 
 
 class SyntheticSource(Source[Synthetic]):
@@ -64,24 +67,42 @@ class SharedPrefixSource(Source[SharedPrefix]):
 class SessionsSource(Source[Sessions]):
     """Turns of a conversation, after think times; the answers between them are the model's own."""
 
+    def __init__(self, spec: Sessions, draw: Draw) -> None:
+        super().__init__(spec, draw)
+        if not draw.chat:
+            raise DatasetError("dataset", "sessions are chats, but the endpoint's api is 'completions'",
+                               "Set endpoint.api to 'chat'", field="kind")  # fmt: skip
+
     async def item(self, index: int) -> Made:
         spec, draw = self.spec, self.draw
         random = draw.rng("length", index)
         system = await self._system()
+        said: list[dict[str, Any]] = []  # so far, with answers of the length asked for
         turns: list[Turn] = []
-        all_ids: list[list[int]] = []
+        prompts: list[list[int]] = []
         for number in range(lengths.draw(spec.turns, random)):
             before = [{"role": "system", "content": system}] if system and not number else []
             target, output = lengths.draw(spec.prompt, random), lengths.draw(spec.output, random)
             if before:
                 target += spec.system_tokens
-            words = Words(draw.rng("text", index, number))
-            turn, ids = await draw.fitter.fit(target, words, lambda text, b=before, o=output: user(text, o, b))  # type: ignore[misc]  # mypy has no types for a lambda's defaults
+            turn, ids = await draw.fitter.fit(
+                target, Words(draw.rng("text", index, number)), partial(user, before=before, output=output)
+            )
             turn.prompt_tokens = len(ids)
             turn.think_s = float(random.exponential(spec.think_s)) if number and spec.think_s else 0.0
             turns.append(turn)
-            all_ids.append(ids)
-        return Made(Item(turns=turns, session=index, after_template=draw.tokenizer.template), all_ids)
+            said += turn.messages
+            prompts.append(await draw.tokenizer.ids(Turn(messages=said)) if number else ids)
+            said.append({"role": "assistant", "content": await self._answer(index, number, output)})
+        return Made(Item(turns=turns, session=index, after_template=draw.tokenizer.template), prompts)
+
+    async def _answer(self, index: int, number: int, output: int) -> str:
+        """As long as one of the model's: what the cache should find depends on it."""
+        target = output + await self.draw.template_tokens()
+        turn, _ = await self.draw.fitter.fit(
+            target, Words(self.draw.rng("answer", index, number)), partial(user, output=1)
+        )
+        return str(turn.prompt)
 
     async def _system(self) -> str:
         if not self.spec.system_tokens:

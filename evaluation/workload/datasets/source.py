@@ -18,7 +18,7 @@ Spec = TypeVar("Spec", bound=Dataset)
 
 class Made(Struct):
     item: Item
-    ids: list[list[int]]  # of each turn by itself
+    ids: list[list[int]]  # of each turn's whole prompt, what a session has said before among them
 
 
 class Draw:

@@ -106,8 +106,9 @@ async def test_sessions_expect_their_history_in_the_cache():
     turns = built.items[0].turns
     assert [turn.think_s > 0 for turn in turns] == [False, True, True]
     assert built.items[4].session == 4
-    assert built.reuse.tokens == 5 * (20 + 52 + 84)
-    assert built.reuse.hit_tokens == 5 * (32 + 64)  # whole blocks of 32 and of 64 tokens before
+    said = 20 - TEMPLATE
+    assert built.reuse.tokens == 5 * (20 + (2 * said + 12 + TEMPLATE) + (3 * said + 24 + TEMPLATE))
+    assert built.reuse.hit_tokens == 5 * (16 + 48)  # whole blocks of the 31 and the 56 tokens before
     system = await made(Sessions(turns=Length(mean=1), system_tokens=40, prompt=Length(mean=20)), 3)
     assert len({entry.turns[0].messages[0]["content"] for entry in system.items}) == 1
 
@@ -161,6 +162,8 @@ async def test_a_jsonl_for_the_other_api_and_one_that_repeats(tmp_path):
     messages = {"messages": [{"role": "user", "content": "x"}]}
     with pytest.raises(DatasetError, match="endpoint's api is 'completions'"):
         await build(Jsonl(path=lines(tmp_path, messages)), 1, tokenizer=EstimatedTokens(), chat=False, seed=1)
+    with pytest.raises(DatasetError, match="sessions are chats, but the endpoint's api is 'completions'"):
+        await build(Sessions(), 1, tokenizer=EstimatedTokens(), chat=False, seed=1)
     with pytest.raises(DatasetError, match="can't be read"):
         await made(Jsonl(path=str(tmp_path / "none")))
 
