@@ -1,4 +1,4 @@
-"""How long what a run leaves is kept: its files for TURSIOPS_EVALUATION_KEEP_DAYS, its figures always."""
+"""How long what a run leaves is kept: files and chart points for TURSIOPS_EVALUATION_KEEP_DAYS, figures always."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tursiops.accounts.models import ApiKey
 from tursiops.evaluations import results, selectors
 from tursiops.evaluations.models import UNENDED, Baseline, Run, RunFile
 from tursiops.jobs import queue
+from tursiops.jobs.models import JobMetric
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +41,7 @@ def clean_up() -> int:
 def _drop_files(run: Run) -> int:
     """The key was revoked at the run's end; it is listed as long as its requests may be asked about."""
     RunFile.objects.filter(run=run).delete()
+    JobMetric.objects.filter(job=run.job_id).delete()
     if run.key_id is not None:
         ApiKey.objects.filter(pk=run.key_id).exclude(revoked_at=None).delete()
     return Run.objects.filter(pk=run.pk).update(files_removed_at=timezone.now(), updated_at=timezone.now())

@@ -46,6 +46,8 @@ def create_run(
         return past
     if actor.user is None:
         raise TursiopsError("A run belongs to a person: its key has their rights.")
+    version = suite.current
+    assert version is not None  # a suite is made with its first
     if target.deployment is not None:
         targets.require_running(target.deployment)
     elif target.endpoint is not None:
@@ -59,7 +61,7 @@ def create_run(
         run: Run = Run.objects.create(
             team=team,
             suite=suite,
-            suite_version_id=suite.current_id,
+            suite_version=version,
             **target.fields,
             target_kind=target.kind,
             target_name=target.name,
