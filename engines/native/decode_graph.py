@@ -1,9 +1,10 @@
 """A pure decode step as one CUDA graph: inputs from the row tables, layers, head, draw, token into its row.
 
-One graph per (rows, keys, filters), each rounded up to a bucket: padded rows compute on the null block, and attention's
+One graph per (rows, keys, draw), each rounded up to a bucket: padded rows compute on the null block, and attention's
 programs for keys that no row has leave at once. The host sends row numbers and lengths, and launches. A graph is
 captured after the first step of its bucket, which runs the same body without one and so compiles its kernels; a step's
-tokens are therefore the same with and without a graph.
+tokens are therefore the same with and without a graph. Where grammars, penalties or log-probabilities stand between
+logits and token, the graph ends at the logits.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SMALLEST_KEYS = 512
+LOGITS, PLAIN, FILTERED = "logits", "plain", "filtered"
+"""How far a graph goes: to the logits; to tokens; to tokens among those that top-k, top-p and min-p leave."""
 MAX_GRAPHS = 512
 """Each holds some device memory of the driver's, of which no plan knows."""
 
@@ -64,24 +67,35 @@ class DecodeGraphs:
 
     def __init__(self, model: Decoder, rows: Rows, sampler: TritonSampler) -> None:
         self._model, self._rows, self._sampler = model, rows, sampler
-        self._graphs: dict[tuple[int, int, bool], _Graph] = {}
+        self._graphs: dict[tuple[int, int, str], _Graph] = {}
+        self._logits: torch.Tensor | None = None  # [rows, vocab], of the graphs that end there
         self._stream: torch.cuda.Stream | None = None  # on which graphs are captured
         count = rows_bucket(rows.tokens.shape[0])
         self._places = torch.arange(count + 1, dtype=torch.int32, device=rows.device)
 
     def takes(self, plan: StepPlan) -> bool:
-        whole = plan.masks is None and bool((plan.count == 1).all() and plan.sample.all())
-        return whole and self._sampler.plain(plan.rows)
+        return bool((plan.count == 1).all() and plan.sample.all())
 
-    def launch(self, plan: StepPlan) -> torch.Tensor:
-        """Token ids, int32 [n] on the device, good until the next launch."""
+    def launch(self, plan: StepPlan) -> torch.Tensor | None:
+        """Token ids, int32 [n] on the device, good until the next launch. None where more than a draw is to be done:
+        `logits` then."""
+        if plan.late or plan.masks is not None or not self._sampler.plain(plan.rows):
+            return None
+        self._sampler.send()
+        return self._run(plan, FILTERED if self._sampler.filters(plan.rows) else PLAIN).tokens[: len(plan.rows)]
+
+    def logits(self, plan: StepPlan) -> torch.Tensor:
+        """[n, vocab] on the device, good until the next launch."""
+        self._run(plan, LOGITS)
+        assert self._logits is not None
+        return self._logits[: len(plan.rows)]
+
+    def _run(self, plan: StepPlan, draw: str) -> _Graph:
         n, count = len(plan.rows), rows_bucket(len(plan.rows))
         keys = keys_bucket(int(plan.start.max()) + 1, self._rows.tokens.shape[1])
-        filters = self._sampler.filters(plan.rows)
-        self._sampler.send()
-        step = self._graphs.get((count, keys, filters))
+        step = self._graphs.get((count, keys, draw))
         if step is None:
-            step = self._graphs[count, keys, filters] = _Graph(
+            step = self._graphs[count, keys, draw] = _Graph(
                 torch.empty(2, count, dtype=torch.int32, device=self._rows.device),
                 torch.empty(count, dtype=torch.int32, device=self._rows.device),
             )
@@ -90,14 +104,14 @@ class DecodeGraphs:
         step.sent.copy_(pinned(sent, self._rows.device), non_blocking=True)
         if step.graph is not None:
             step.graph.replay()
-            return step.tokens[:n]
-        self._compute(step, keys, filters)
+            return step
+        self._compute(step, keys, draw)
         if not step.plain and len(self._graphs) <= MAX_GRAPHS:
-            step.graph = self.capture(step, keys, filters)
+            step.graph = self.capture(step, keys, draw)
         step.plain = step.graph is None
-        return step.tokens[:n]
+        return step
 
-    def capture(self, step: _Graph, keys: int, filters: bool) -> torch.cuda.CUDAGraph | None:
+    def capture(self, step: _Graph, keys: int, draw: str) -> torch.cuda.CUDAGraph | None:
         """Without the clean-up of torch.cuda.graph(), which would empty the allocator's cache in mid-traffic. None
         where the device has no memory for it: the step itself is done, and its bucket goes on without a graph."""
         if self._stream is None:
@@ -109,7 +123,7 @@ class DecodeGraphs:
             with torch.cuda.stream(self._stream):
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
-                    self._compute(step, keys, filters)
+                    self._compute(step, keys, draw)
                 finally:
                     graph.capture_end()
         except RuntimeError:
@@ -119,7 +133,7 @@ class DecodeGraphs:
         torch.cuda.current_stream().wait_stream(self._stream)
         return graph
 
-    def _compute(self, step: _Graph, keys: int, filters: bool) -> None:
+    def _compute(self, step: _Graph, keys: int, draw: str) -> None:
         table, model = self._rows, self._model
         rows, starts = step.sent.unbind(0)
         count = len(rows)
@@ -140,6 +154,13 @@ class DecodeGraphs:
                 max_seq=keys,
             )
         )
-        self._sampler.draw(
-            model.logits(hidden), made.lines, made.seq_lens, filters, Append(table.tokens, table.lengths, step.tokens)
-        )
+        logits = model.logits(hidden)
+        if draw == LOGITS:
+            if self._logits is None:  # before any capture: a graph's own memory is the next graph's, too
+                self._logits = torch.empty(
+                    len(self._places) - 1, logits.shape[1], dtype=logits.dtype, device=logits.device
+                )
+            self._logits[:count].copy_(logits)
+            return
+        append = Append(table.tokens, table.lengths, step.tokens)
+        self._sampler.draw(logits, made.lines, made.seq_lens, draw == FILTERED, append)

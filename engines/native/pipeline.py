@@ -1,7 +1,8 @@
 """Scheduler and runner in step: the next pass is launched before the tokens of the last are read.
 
 A step goes through plan → launch → (it runs) → wait → commit. With a runner of depth 1 these follow each other; with
-depth 2 step n + 1 is planned and launched while step n runs, so that a GPU never waits for the host.
+depth 2 step n + 1 is planned and launched while step n runs, so that a GPU never waits for the host. Where grammars
+must see step n's tokens before step n + 1 draws, its layers run meanwhile, and its draw is launched after the commit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from engines.native.draft import Step
 from engines.native.scheduler import Scheduler
-from engines.native.step import Pending, Runner, StepOutput
+from engines.native.step import Pending, Runner, StepOutput, TokenMasks
 from engines.native.step_clock import LAUNCH, SCHEDULE, StepClock
 
 log = logging.getLogger(__name__)
@@ -20,10 +21,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Flight:
-    """A launched step, to be committed in order of launch."""
+    """A launched step, to be committed in order of launch. undrawn: its draw waits for the commit of the one before."""
 
     step: Step
     pending: Pending
+    undrawn: bool = False
 
 
 @dataclass(slots=True)
@@ -31,6 +33,9 @@ class _Failed:
     """A step that could not be launched: it says so when its turn comes."""
 
     error: Exception
+
+    def draw(self, masks: TokenMasks | None) -> None:
+        """There is nothing to draw from."""
 
     def wait(self) -> StepOutput:
         raise self.error
@@ -43,15 +48,22 @@ class Pipeline:
         self.clock = StepClock()
 
     def turn(self, now: float) -> Flight | None:
-        """Launch the next step if there is one. Returns the oldest step on its way if it must be waited for and
-        committed before another can be launched, else None. `now`: time.monotonic(), s."""
+        """Launch the next step if there is one. What the last turn returned has been committed. Returns the oldest
+        step on its way if it must be waited for and committed before another can be launched, else None. `now`:
+        time.monotonic(), s."""
+        newest = self._flights[-1] if self._flights else None
+        if newest is not None and newest.undrawn:
+            if len(self._flights) > 1:
+                return self._flights.popleft()
+            self._draw(newest)
         self.clock.enter(SCHEDULE)
         failed = bool(self._flights) and isinstance(self._flights[-1].pending, _Failed)
         step = None if failed else self._scheduler.plan(now)  # what follows a failed step would build on nothing
         if step is not None:
             self.clock.enter(LAUNCH)
-            self._flights.append(Flight(step, self._launch(step)))
-        if self._flights and (step is None or len(self._flights) >= self._runner.depth):
+            self._flights.append(Flight(step, self._launch(step), undrawn=step.plan.late))
+        full = len(self._flights) >= self._runner.depth or (step is not None and step.plan.late)
+        if self._flights and (step is None or full):
             return self._flights.popleft()
         return None
 
@@ -72,6 +84,15 @@ class Pipeline:
                 log.warning("KV blocks were not copied to the host: %s", error)
                 scheduler.host.failed(copies, [], step)
         scheduler.host.settle(step)
+
+    def _draw(self, flight: Flight) -> None:
+        """All steps before it are committed: its grammars have seen every token."""
+        self.clock.enter(LAUNCH)
+        flight.undrawn = False
+        try:
+            flight.pending.draw(self._scheduler.masks(flight.step.plan))
+        except Exception as error:  # as in `_launch`
+            flight.pending = _Failed(error)
 
     def _launch(self, step: Step) -> Pending:
         try:

@@ -26,7 +26,7 @@ from engines.native.request import SamplingParams
 from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
 from engines.native.state import Rows, StepInputs, kv_pool
-from engines.native.step import Pending, StepOutput, StepPlan
+from engines.native.step import Pending, StepOutput, StepPlan, TokenMasks
 from engines.native.swap_costs import NEVER, SwapCosts, measure
 
 log = logging.getLogger(__name__)
@@ -48,11 +48,36 @@ class Copied:
         if self._done is not None:
             self._done.record()
 
+    def draw(self, masks: TokenMasks | None) -> None:
+        """It was drawn in its graph."""
+        raise ValueError("this pass has drawn its tokens")
+
     def wait(self) -> StepOutput:
         if self._done is not None:
             self._done.synchronize()
         self._output.tokens[self._places] = self._tokens.numpy()
         return self._output
+
+
+Draw = Callable[[StepOutput, TokenMasks | None], torch.Tensor]
+"""Draws a pass's tokens, int64 [m], and enters log-probabilities in its output."""
+
+
+class Undrawn:
+    """A pass that has come as far as its logits."""
+
+    def __init__(self, output: StepOutput, places: np.ndarray[tuple[int], np.dtype[np.intp]], draw: Draw) -> None:
+        self.output, self._places, self._draw = output, places, draw
+        self._copied: Copied | None = None
+
+    @torch.inference_mode()
+    def draw(self, masks: TokenMasks | None) -> None:
+        self._copied = Copied(self.output, self._places, self._draw(self.output, masks))
+
+    def wait(self) -> StepOutput:
+        if self._copied is None:
+            raise ValueError("this pass has not drawn its tokens")
+        return self._copied.wait()
 
 
 def _empty_output(plan: StepPlan) -> StepOutput:
@@ -107,23 +132,44 @@ class ModelRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         self.rows.append_blocks(plan)
-        if self._graphs is not None and self._graphs.takes(plan):
-            return Copied(_empty_output(plan), np.arange(len(plan.rows)), self._graphs.launch(plan))
+        graphs = self._graphs
+        if graphs is None or not graphs.takes(plan):
+            undrawn = self._pass(plan)
+        else:
+            everyone = np.arange(len(plan.rows))
+            tokens = graphs.launch(plan)
+            if tokens is not None:
+                return Copied(_empty_output(plan), everyone, tokens)
+            undrawn = self._undrawn(plan, everyone, graphs.logits(plan))
+        if not plan.late:
+            undrawn.draw(plan.masks)
+        return undrawn
+
+    def _pass(self, plan: StepPlan) -> Undrawn:
         inputs = StepInputs(plan, self.rows)
         sampled = np.flatnonzero(plan.sample)
         scored = np.flatnonzero(self._prompt_logprobs[plan.rows] >= 0)
         wanted = inputs.cu_host[1:][sampled].astype(np.int64) - 1
         spans = [np.arange(inputs.cu_host[i], inputs.cu_host[i + 1], dtype=np.int64) for i in scored]
         hidden = self.model.hidden(self._batch(plan, inputs, np.concatenate([wanted, *spans])))
-        output = _empty_output(plan)
-        tokens = torch.empty(0, dtype=torch.int64, device=self.device)
-        if len(sampled):
-            tokens = self._sample(plan, inputs, sampled, self.model.logits(hidden[: len(sampled)]), output)
         first = len(sampled)
+        undrawn = self._undrawn(plan, sampled, self.model.logits(hidden[:first]) if first else None)
         for position, span in zip(scored.tolist(), spans, strict=True):
-            self._score_prompt(plan, position, hidden[first : first + len(span)], output)
+            self._score_prompt(plan, position, hidden[first : first + len(span)], undrawn.output)
             first += len(span)
-        return Copied(output, sampled, tokens)
+        return undrawn
+
+    def _undrawn(
+        self, plan: StepPlan, sampled: np.ndarray[tuple[int], np.dtype[np.intp]], logits: torch.Tensor | None
+    ) -> Undrawn:
+        """logits: [m, vocab] of the batch positions `sampled`, good until the next pass; None where m is 0."""
+
+        def draw(output: StepOutput, masks: TokenMasks | None) -> torch.Tensor:
+            if logits is None:
+                return torch.empty(0, dtype=torch.int64, device=self.device)
+            return self._sample(plan, sampled, logits, masks, output)
+
+        return Undrawn(_empty_output(plan), sampled, draw)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         source, target = (self.rows.send(np.array(ids, np.int64)) for ids in zip(*pairs, strict=True))
@@ -173,9 +219,9 @@ class ModelRunner:
     def _sample(
         self,
         plan: StepPlan,
-        inputs: StepInputs,
         sampled: np.ndarray[tuple[int], np.dtype[np.intp]],
         logits: torch.Tensor,
+        masks: TokenMasks | None,
         output: StepOutput,
     ) -> torch.Tensor:
         """Draw, and enter the tokens in their rows; int64 [m]. Log-probabilities, where asked, wait for the device."""
@@ -185,12 +231,12 @@ class ModelRunner:
         if len(chosen):
             index = self.rows.send(chosen)
             raw = logits[index]  # a copy: the sampler may write over its rows
-        tokens = self.sampler.sample(logits, rows, positions, plan.masks)
-        places = self.rows.send(sampled.astype(np.int64))
-        self.rows.append_tokens(inputs.rows[places], inputs.seq_lens[places].long(), tokens)
+        tokens = self.sampler.sample(logits, rows, positions, masks)
+        own, ends = self.rows.send(np.stack([rows, positions]).astype(np.int64))
+        self.rows.append_tokens(own, ends, tokens)
         if raw is not None:
-            own, top = self.sampler.score(raw, tokens[index], int(asked.max()))
-            for at, value, (ids, values) in zip(chosen.tolist(), own, top, strict=True):
+            found, top = self.sampler.score(raw, tokens[index], int(asked.max()))
+            for at, value, (ids, values) in zip(chosen.tolist(), found, top, strict=True):
                 position, count = int(sampled[at]), int(asked[at])
                 output.logprobs[position] = value
                 output.top[position] = (ids[:count], values[:count])

@@ -217,13 +217,16 @@ class Scheduler:
         if step is not None:
             self._launched, plan = step.number, step.plan
             self._pace.launched(plan, len(draft.decodes), now)
+            unseen = self.table.known[plan.rows] != self.table.num_tokens[plan.rows]
+            plan.late = bool((self.table.constrained[plan.rows] & plan.sample & unseen).any())
             step.swap_out, step.leaving = self.host.departures(self.pool, step.number)
             self.table.num_computed[plan.rows] += plan.count
             self.table.num_tokens[plan.rows] += plan.sample
-            plan.masks = self._masks(plan)
+            plan.masks = None if plan.late else self.masks(plan)
         return step
 
-    def _masks(self, plan: StepPlan) -> TokenMasks | None:
+    def masks(self, plan: StepPlan) -> TokenMasks | None:
+        """What the grammars of its rows allow now: of a late plan, after the commit of the step before it."""
         rows = plan.rows[plan.sample]
         matchers = [
             (place, request.matcher)
@@ -240,8 +243,6 @@ class Scheduler:
     def _decodes(self) -> Draft:
         table, rows = self.table, self._running_rows()
         one_left = table.num_tokens[rows] - table.num_computed[rows] == 1
-        if self._in_flight:  # a grammar says what may follow a token once it has seen it
-            one_left &= ~table.constrained[rows] | (table.num_tokens[rows] == table.known[rows])
         decodes = rows[one_left & (table.num_tokens[rows] < table.max_total[rows])]  # not those whose last is drawn
         draft = Draft(self.config.max_batched_tokens - len(decodes), decodes)
         self._pace.begin(table.num_computed, decodes)

@@ -42,6 +42,8 @@ class StepPlan:
     rows: int32 [n]; start: int32 [n], tokens already in the KV cache; count: int32 [n], tokens to compute now;
     sample: bool [n], true where start + count reaches the row's last token, so that a next token is drawn.
     new_blocks: (row, index of the first block in the row's table, block ids) to append before the pass.
+    late: what its grammars allow is known only when the pass before it is committed. Its `masks` stay None, `launch`
+    computes up to the logits, and `Pending.draw` brings the masks.
     """
 
     rows: Int32
@@ -50,6 +52,7 @@ class StepPlan:
     sample: NDArray[np.bool_]
     new_blocks: list[tuple[int, int, list[int]]] = field(default_factory=list)
     masks: TokenMasks | None = None
+    late: bool = False
 
     @property
     def tokens(self) -> int:
@@ -75,6 +78,10 @@ class StepOutput:
 class Pending(Protocol):
     """A pass on its way."""
 
+    def draw(self, masks: TokenMasks | None) -> None:
+        """Of a late pass, once and before `wait`: draw its tokens. Raises what the draw raised."""
+        ...
+
     def wait(self) -> StepOutput:
         """What it brought. Raises what the pass raised."""
         ...
@@ -85,6 +92,10 @@ class Finished:
     """A pass that was over when `launch` returned, as on a CPU."""
 
     output: StepOutput
+
+    def draw(self, masks: TokenMasks | None) -> None:
+        """Nothing is late where no pass is on its way when the next is planned."""
+        raise ValueError("this pass has drawn its tokens")
 
     def wait(self) -> StepOutput:
         return self.output

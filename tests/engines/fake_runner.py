@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from engines.native.request import SamplingParams
-from engines.native.step import Finished, StepOutput, StepPlan
+from engines.native.step import StepOutput, StepPlan, TokenMasks
 
 VOCAB = 50
 _SEED = 0x9E3779B9
@@ -35,6 +35,26 @@ def expected(prompt: list[int], params: SamplingParams, max_len: int) -> list[in
         if len(output) == params.max_tokens or len(prompt) + len(output) == max_len:
             return output
         state = _mix(state, token)
+
+
+class _Drawing:
+    """written: output tokens of each row that samples. A mask, which is a CountingMatcher's, must be of that token."""
+
+    output: StepOutput
+
+    def __init__(self, written: list[int]) -> None:
+        self._written, self._drawn = written, False
+
+    def draw(self, masks: TokenMasks | None) -> None:
+        assert not self._drawn, "drawn twice"
+        self._drawn = True
+        if masks is not None:
+            for place, (seen,) in zip(masks.places.tolist(), masks.bits.tolist(), strict=True):
+                assert seen == self._written[place], "a mask for another token"
+
+    def wait(self) -> StepOutput:
+        assert self._drawn, "its masks never came"
+        return self.output
 
 
 class FakeRunner:
@@ -91,18 +111,17 @@ class FakeRunner:
     def host_view(self, host: int) -> memoryview:
         return memoryview(self.host[host].view(np.uint8))
 
-    def launch(self, plan: StepPlan) -> Finished:
+    def launch(self, plan: StepPlan) -> _Drawing:
         self.steps += 1
         self.computed_tokens += plan.tokens
         assert len(set(plan.rows.tolist())) == len(plan.rows)
         for row, index, blocks in plan.new_blocks:
             assert index == len(self.tables[row])
             self.tables[row].extend(blocks)
-        if plan.masks is not None:  # of CountingMatchers
-            sampling = plan.rows[plan.sample]
-            for place, (seen,) in zip(plan.masks.places.tolist(), plan.masks.bits.tolist(), strict=True):
-                row = int(sampling[place])
-                assert seen == len(self.tokens[row]) - self.prompt_lens[row], "a mask for another token"
+        sampling = plan.rows[plan.sample].tolist()
+        done = _Drawing([len(self.tokens[row]) - self.prompt_lens[row] for row in sampling])
+        if not plan.late:
+            done.draw(plan.masks)
         before = self.cache.copy()  # what other rows write in this very pass can't be read
         written: set[tuple[int, int]] = set()
         drawn = np.full(len(plan.rows), -1, np.int32)
@@ -120,7 +139,8 @@ class FakeRunner:
             if plan.sample[i]:
                 drawn[i] = _draw(state)
                 self.tokens[row].append(int(drawn[i]))
-        return Finished(StepOutput(drawn, np.full(len(plan.rows), np.nan, np.float32)))
+        done.output = StepOutput(drawn, np.full(len(plan.rows), np.nan, np.float32))
+        return done
 
     def _read(self, cache: np.ndarray, row: int, start: int) -> int:
         """The state after `start` tokens. Every slot before must hold what those tokens alone would have left."""

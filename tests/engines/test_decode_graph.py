@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -35,16 +38,17 @@ class Uncaptured(DecodeGraphs):
 
     captures = steps = 0
 
-    def capture(self, step, keys, filters):
+    def capture(self, step, keys, draw):
         self.captures += 1
 
-    def _compute(self, step, keys, filters):
+    def _compute(self, step, keys, draw):
         self.steps += 1
-        super()._compute(step, keys, filters)
+        super()._compute(step, keys, draw)
 
 
 @pytest.mark.kernels
-def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too() -> None:
+@pytest.mark.parametrize("asks", [{}, {"frequency_penalty": 1.5, "logprobs": 2}], ids=["drawn inside", "to the logits"])
+def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too(asks: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(2)
     prompts = [torch.randint(0, TINY.vocab, (n,), generator=generator).tolist() for n in (9, 4, 1)]
     params = [
@@ -52,6 +56,7 @@ def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too() -> None:
         SamplingParams(temperature=0.9, seed=3, max_tokens=5),
         SamplingParams(temperature=1.2, seed=4, max_tokens=3, top_p=0.9, top_k=20),
     ]
+    params = [replace(each, **asks) for each in params]
     config = EngineConfig(
         format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=4,
         max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton",

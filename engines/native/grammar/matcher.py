@@ -33,8 +33,7 @@ class Matcher:
         """compiled: an LLMatcher of its own. stop_ids: end the answer wherever the grammar lets it end, and nowhere
         else. think: the answer may come after thinking; thinking: the prompt ends inside it."""
         self._compiled, self._vocabulary, self._think = compiled, vocabulary, think
-        self._stops = _one_bits(stop_ids, vocabulary.words)
-        self._ends = _one_bits(vocabulary.ends, vocabulary.words)
+        self._stops, self._ends = _words(stop_ids), _words(vocabulary.ends)
         self._phase = _Phase.ANSWER
         if think is not None:
             self._phase = _Phase.THINKING if thinking else _Phase.UNDECIDED
@@ -78,19 +77,20 @@ class Matcher:
     def settle(self, bits: Int32) -> None:
         """Take `bits`, as the compiler wrote them, as the next mask: with our stop tokens in the place of its ends."""
         if self._phase is _Phase.THINKING:
-            bits[:] = ~(self._ends | self._stops)
+            bits[:] = -1
+            _clear(bits, (*self._ends, *self._stops))
         elif self._compiled.is_error():
             self.error = f"the grammar became too complex: {self._compiled.get_error()[:300]}"
         else:
-            may_end = bool((bits & self._ends).any())
-            bits &= ~self._ends
+            may_end = any(bits[word] & flags for word, flags in self._ends)
+            _clear(bits, self._ends)
             if not bits.any():
                 self.complete = may_end
                 self.error = "" if may_end else "no token of this model can follow in the grammar"
             if may_end:
-                bits |= self._stops
+                _set(bits, self._stops)
             if self._phase is _Phase.UNDECIDED and self._think is not None:
-                bits |= _one_bits([self._think.begin], len(bits))
+                _set(bits, _words([self._think.begin]))
         self.bits = bits
 
     def write(self, bits: Int32) -> None:
@@ -118,9 +118,23 @@ def fill(matchers: Sequence[Matcher], executor: Any) -> None:
             matcher.settle(bits[index])
 
 
-def _one_bits(tokens: Sequence[int], words: int) -> Int32:
-    """int32 [words] with the bits of `tokens` set."""
-    bits = np.zeros(words, np.uint32)
+Words = tuple[tuple[int, np.int32], ...]
+"""Few tokens of a mask: the words that they are in, and their bits there. A whole mask is 600 words per 20,000 tokens,
+and in a step of a GPU there is no time to go through those of every row again and again."""
+
+
+def _words(tokens: Sequence[int]) -> Words:
+    flags: dict[int, int] = {}
     for token in tokens:
-        bits[token >> 5] |= np.uint32(1 << (token & 31))
-    return bits.view(np.int32)
+        flags[token >> 5] = flags.get(token >> 5, 0) | 1 << (token & 31)
+    return tuple((word, np.uint32(each).view(np.int32)) for word, each in flags.items())
+
+
+def _clear(bits: Int32, words: Words) -> None:
+    for word, flags in words:
+        bits[word] &= ~flags
+
+
+def _set(bits: Int32, words: Words) -> None:
+    for word, flags in words:
+        bits[word] |= flags

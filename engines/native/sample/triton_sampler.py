@@ -81,17 +81,26 @@ class TritonSampler(Sampler):
     ) -> torch.Tensor:
         """As `Sampler.sample`, but `logits` stay as they are: adjusted rows are drawn once more, from a copy."""
         self.send()
-        tokens = self._draw_for(logits, rows, positions)
         masked = set() if masks is None else set(masks.places.tolist())
-        if adjusted := [p for p, row in enumerate(rows.tolist()) if p in masked or self.adjuster.concerns([row])]:
-            own, at = rows[adjusted], positions[adjusted]
-            places = self._send(np.array(adjusted, np.int64))
-            lines = logits[places].float()
-            if masks is not None and (of_lines := masks.of(np.array(adjusted, np.int64))) is not None:
-                token_masks.apply(lines, of_lines)
-            self.adjuster.apply(lines, own, at)
-            tokens[places] = self._draw_for(lines, own, at)
-            self.adjuster.count(rows, tokens)
+        adjusted = np.array(
+            [p for p, row in enumerate(rows.tolist()) if p in masked or self.adjuster.concerns([row])], np.int64
+        )
+        if len(adjusted) == len(rows):
+            return self._adjusted(logits.to(torch.float32, copy=True), rows, positions, masks)
+        tokens = self._draw_for(logits, rows, positions)
+        if len(adjusted):
+            places = self._send(adjusted)
+            of_lines = None if masks is None else masks.of(adjusted)
+            tokens[places] = self._adjusted(logits[places].float(), rows[adjusted], positions[adjusted], of_lines)
+        return tokens
+
+    def _adjusted(self, lines: torch.Tensor, rows: Int32, positions: Int32, masks: TokenMasks | None) -> torch.Tensor:
+        """lines: float32 [k, vocab], of their own, written over."""
+        if masks is not None:
+            token_masks.apply(lines, masks)
+        self.adjuster.apply(lines, rows, positions)
+        tokens = self._draw_for(lines, rows, positions)
+        self.adjuster.count(rows, tokens)
         return tokens
 
     def _draw_for(self, logits: torch.Tensor, rows: Int32, positions: Int32) -> torch.Tensor:

@@ -23,7 +23,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engines.native.kernels import attention, fused, int8_head, linear, prep, sampling
+from engines.native.kernels import attention, fused, int8_head, linear, masks, prep, sampling
 from engines.native.kernels.attention_plan import Device, Workspace, plan
 from tests.engines.kernels import reference
 
@@ -117,6 +117,9 @@ def launch_rest(dtype: torch.dtype) -> None:
     for norms in ((False, False), (True, True)):
         fused.rope_and_cache(*reference.rope_case(2, 9, 3, 64, 16, norms, dtype), 1e-5)
     for tokens in (2, 64):
+        masks.mask_logits(
+            torch.zeros(tokens, 256), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 8, dtype=torch.int32)
+        )
         int8_head.int8_head(x[:1].repeat(tokens, 1), torch.zeros(256, 576, dtype=torch.int8), torch.zeros(256))
     ints = torch.zeros(2, dtype=torch.int32)
     prep.prepare(
@@ -147,7 +150,7 @@ def main(capabilities: list[int]) -> None:
             print(json.dumps(known | found), flush=True)
 
         with ExitStack() as stack:
-            for module in (attention, fused, int8_head, linear, prep, sampling):
+            for module in (attention, fused, int8_head, linear, masks, prep, sampling):
                 stack.enter_context(compiling(module, capability, report))
                 if hasattr(module, "dependent"):
                     stack.enter_context(patch.object(module, "dependent", lambda _, at=capability: at >= 90))

@@ -28,6 +28,7 @@ KERNELS = {
     "draw_kernel",
     "finish_kernel",
     "int8_head_kernel",
+    "mask_kernel",
 }
 
 
