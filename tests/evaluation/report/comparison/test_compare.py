@@ -69,6 +69,20 @@ def test_two_runs_of_one_server_do_not_differ(base, tmp_path):
     assert {figure.load for figure in pair.figures} == set(RATES)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_equal_runs_differ_in_one_of_twenty_pairs(tmp_path):
+    """The family-wise error of a whole comparison: queue, blocks, quantiles and Holm together, at 70 % load."""
+    significant, told = 0, 0
+    for pair in range(60):
+        folders = [run_of(tmp_path / f"{pair}-{side}", seed=200 + 2 * pair + side, rates=(6.5,)) for side in (0, 1)]
+        figures = only(compare(folders)).figures
+        significant += any(figure.p_adjusted is not None and figure.p_adjusted < 0.05 for figure in figures)
+        told += any(figure.verdict in ("better", "worse") for figure in figures)
+    assert significant <= 8  # 3 expected; 9 or more of 60 have probability 0.3 %
+    assert told <= significant
+
+
 def test_a_slower_server_is_found_with_its_size(base, tmp_path):
     found = compare([base, run_of(tmp_path / "slow", seed=3, slower=1.15)])
     pair = only(found)
