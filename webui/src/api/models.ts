@@ -95,11 +95,8 @@ export function useDeleteVersion() {
 
 export function useSetAlias(modelId: string) {
   return useMutation({
-    mutationFn: ({ name, version }: { name: string; version: string }) =>
-      call<unknown>(`models/${modelId}/aliases/${encodeURIComponent(name)}`, {
-        method: 'PUT',
-        body: { version },
-      }),
+    mutationFn: ({ name, ...body }: { name: string; version: string; override?: string }) =>
+      call<unknown>(`models/${modelId}/aliases/${encodeURIComponent(name)}`, { method: 'PUT', body }),
     onSuccess: refresh,
   })
 }

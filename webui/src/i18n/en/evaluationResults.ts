@@ -18,12 +18,13 @@ export const evaluationResults = {
   } as Record<string, string>,
   answer: {
     between: (low: string, high: string) => `Carries ${low} requests/s, and no longer ${high}.`,
-    atLeast: (low: string) => `Carries at least ${low} requests/s; no rate that was tried failed.`,
+    atLeast: (low: string) => `Carries at least ${low} requests/s; no greater rate was certified to fail.`,
     unreachable: 'No rate meets the objectives, not even the lowest that was tried.',
     undetermined: 'The sample is too small, or no level came to rest: no rate could be certified.',
     confidence: (share: string) => `Certified with ${share} confidence at each end.`,
     next: {
-      open_above: 'Set a higher bound, or none, and run again to find where it ends.',
+      open_above:
+        'Where levels were invalid, mend what the findings name; else set a higher bound, or none. Then run again.',
       unreachable:
         'Look at the unloaded latency: a smaller model, a faster GPU or a looser objective is needed.',
       undetermined: 'Raise the requests per level, or let levels last longer, and run again.',
@@ -59,6 +60,11 @@ export const evaluationResults = {
     done: 'done',
     goodput: 'goodput',
     label: (metric: string, count: number) => `${metric} and throughput by offered rate, ${count} levels`,
+  },
+  progress: {
+    rate: (rate: string) => `${rate} requests/s`,
+    level: (level: string, at: string, done: string, wanted: string, why: string) =>
+      `Level ${level}, ${at}: ${done} of ${wanted} requests; ${why}`,
   },
   series: {
     rate: 'Requests/s: done, and offered (dashed)',

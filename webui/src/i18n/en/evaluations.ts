@@ -178,6 +178,7 @@ export const evaluations = {
     measuring: (level: number) => `Measuring level ${level}. The chart grows with each.`,
     incomplete: 'This run did not end: it shows what it had measured. Run it again for the whole answer.',
     noResult: 'This run left no result.',
+    cancelledNext: 'Nothing had been measured yet. Run it again when it suits.',
     noResultNext: 'The log of its job says why. Correct the cause, then run it again.',
     starting: 'The first level is being measured. It appears here when it is done.',
     openJob: 'Open the log',

@@ -11,12 +11,12 @@ export const evaluationResults: typeof en = {
   },
   answer: {
     between: (low, high) => `可承载 ${low} 请求/秒，到 ${high} 请求/秒已承载不住。`,
-    atLeast: (low) => `至少可承载 ${low} 请求/秒，试过的速率都没有失败。`,
+    atLeast: (low) => `至少可承载 ${low} 请求/秒，更高的速率都没有被认证为失败。`,
     unreachable: '没有任何速率能达到目标，试过的最低速率也不行。',
     undetermined: '样本太小，或没有一级达到稳定：无法认证任何速率。',
     confidence: (share) => `两端各以 ${share} 的置信度认证。`,
     next: {
-      open_above: '提高上限或不设上限后再次运行，以找到它的极限。',
+      open_above: '若有无效的级，请先排除发现所述的原因；否则提高或取消上限。然后再次运行。',
       unreachable: '请看空载时的延迟：需要更小的模型、更快的 GPU，或更宽松的目标。',
       undetermined: '增加每级的请求数，或让每级持续更久，然后再次运行。',
     },
@@ -49,6 +49,10 @@ export const evaluationResults: typeof en = {
     done: '完成',
     goodput: '有效吞吐',
     label: (metric, count) => `${metric} 与吞吐随到达速率的变化，共 ${count} 级`,
+  },
+  progress: {
+    rate: (rate) => `${rate} 请求/秒`,
+    level: (level, at, done, wanted, why) => `第 ${level} 级，${at}：${done} / ${wanted} 个请求；${why}`,
   },
   series: {
     rate: '请求/秒：完成，到达（虚线）',

@@ -164,6 +164,7 @@ export const evaluations: typeof en = {
     measuring: (level) => `正在测第 ${level} 级，图会随之增长。`,
     incomplete: '此运行没有结束：显示的是已测得的部分。再次运行可得到完整结果。',
     noResult: '此运行没有留下结果。',
+    cancelledNext: '当时还没有测得任何数值。方便时可再次运行。',
     noResultNext: '其任务日志里有原因。排除后再次运行。',
     starting: '正在测第一级，完成后会出现在这里。',
     openJob: '打开日志',

@@ -1,7 +1,9 @@
 import { Button, Form, Input, Popover, Tag } from 'antd'
 import { useState } from 'react'
+import { Link } from 'react-router'
+import { ApiError } from '@/api/client'
 import { useRemoveAlias, useSetAlias } from '@/api/models'
-import { useMayChange } from '@/api/session'
+import { useMayChange, useSession } from '@/api/session'
 import type { ModelDetail, Version } from '@/api/types'
 import { useText } from '@/i18n'
 import { ErrorNotice } from '@/ui/ErrorNotice'
@@ -19,8 +21,11 @@ export function AliasEditor({ model, version }: { model: ModelDetail; version: V
     <Form
       layout="vertical"
       className="alias-form"
-      onFinish={({ name }: { name: string }) =>
-        set.mutate({ name, version: version.id }, { onSuccess: () => setOpen(false) })
+      onFinish={({ name, override }: { name: string; override?: string }) =>
+        set.mutate(
+          { name, version: version.id, ...(override ? { override } : {}) },
+          { onSuccess: () => setOpen(false) },
+        )
       }
     >
       <Form.Item
@@ -32,6 +37,7 @@ export function AliasEditor({ model, version }: { model: ModelDetail; version: V
         <Input autoFocus />
       </Form.Item>
       <ErrorNotice error={set.error} />
+      {isRefusal(set.error) && <Refused />}
       <Button type="primary" htmlType="submit" loading={set.isPending}>
         {t.common.save}
       </Button>
@@ -55,6 +61,29 @@ export function AliasEditor({ model, version }: { model: ModelDetail; version: V
           {alias.name}
         </Tag>
       ))}
+    </>
+  )
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof ApiError && error.code === 'gate_not_met'
+}
+
+/** A gate has stopped the move: the way to the gate, and for admins past it, with a reason that is audited. */
+function Refused() {
+  const t = useText()
+  const { user, team } = useSession()
+  const isAdmin = user.is_admin || team?.role === 'admin'
+  return (
+    <>
+      <p>
+        <Link to="/evaluations/gates">{t.models.detail.seeGates}</Link>
+      </p>
+      {isAdmin && (
+        <Form.Item name="override" label={t.models.detail.override} extra={t.models.detail.overrideHint}>
+          <Input maxLength={500} />
+        </Form.Item>
+      )}
     </>
   )
 }

@@ -5,6 +5,8 @@ export interface Gathered {
   finding: Finding
   /** Rates at which it was found; empty: of the whole run. */
   rates: number[]
+  /** Levels that it was found at; a rate may have been tried twice. */
+  levels: number
 }
 
 /** Of all levels and the run, one for each code, the gravest first: twelve levels may say the same. */
@@ -13,8 +15,11 @@ export function gathered(result: ResultDoc): Gathered[] {
   const gravity = { error: 0, warning: 1, info: 2 }
   const add = (finding: Finding, rate: number | null) => {
     const known = found.get(finding.code)
-    const one = known ?? { finding, rates: [] }
-    if (rate !== null && !one.rates.includes(rate)) one.rates.push(rate)
+    const one = known ?? { finding, rates: [], levels: 0 }
+    if (rate !== null) {
+      one.levels += 1
+      if (!one.rates.includes(rate)) one.rates.push(rate)
+    }
     if (known && gravity[finding.severity] < gravity[known.finding.severity]) one.finding = finding
     found.set(finding.code, one)
   }
@@ -27,14 +32,16 @@ export function gathered(result: ResultDoc): Gathered[] {
   return [...found.values()].sort((a, b) => gravity[a.finding.severity] - gravity[b.finding.severity])
 }
 
-/** Codes that make every figure of a run doubtful, at whatever level they were found. */
+/** Codes by which the client or the cache, not the server, made the figures. */
 export const INVALIDATING = new Set(['client_bound', 'cache_inflated'])
 
 /**
- * Whether it belongs before all else of the page. A search must overload the server to find its limit: what is grave
- * at some of its levels only is told among the findings, with their rates.
+ * Whether it belongs before all else of the page: it is of the whole run, or of all its levels, or it is what made the
+ * run invalid. A search must overload the server to find its limit, and leaves out levels that the client spoiled:
+ * those are told among the findings, with their rates.
  */
-export function isGrave({ finding, rates }: Gathered, result: ResultDoc): boolean {
+export function isGrave({ finding, levels }: Gathered, result: ResultDoc): boolean {
   if (finding.severity !== 'error') return false
-  return INVALIDATING.has(finding.code) || rates.length === 0 || rates.length >= result.levels.length
+  if (levels === 0 || levels >= result.levels.length) return true
+  return result.verdict === 'invalid' && INVALIDATING.has(finding.code)
 }

@@ -23,14 +23,16 @@ export function RunActions({ run }: { run: RunDetail }) {
   const again = useRunAgain(run)
   const baseline = useSetBaseline()
   if (!isEnded(run.state)) return <Cancel run={run} />
-  const isBaseline = run.state === 'completed' && Object.keys(run.figures).length > 0
+  const measured = run.state === 'completed' && Object.keys(run.figures).length > 0
   return (
     <>
       <Downloads run={run} />
-      <Link to={`/evaluations/compare?runs=${[run.baseline, run.id].filter(Boolean).join(',')}`}>
-        <Button>{text.compare}</Button>
-      </Link>
-      {isBaseline && (
+      {measured && (
+        <Link to={`/evaluations/compare?runs=${[run.baseline, run.id].filter(Boolean).join(',')}`}>
+          <Button>{text.compare}</Button>
+        </Link>
+      )}
+      {measured && (
         <Button
           disabled={!mayChange}
           loading={baseline.isPending}

@@ -87,7 +87,9 @@ function Outcome({ run }: { run: RunDetail }) {
       type={run.state === 'errored' ? 'error' : 'warning'}
       showIcon
       title={reason || text.noResult}
-      description={measured ? text.incomplete : text.noResultNext}
+      description={
+        measured ? text.incomplete : run.state === 'cancelled' ? text.cancelledNext : text.noResultNext
+      }
       action={
         run.job && (
           <Link to={`/jobs/${run.job}`}>

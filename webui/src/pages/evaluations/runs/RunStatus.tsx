@@ -1,10 +1,11 @@
 import { Progress } from 'antd'
 import { isEnded, type Run } from '@/api/evaluations'
-import { useSaid } from '@/i18n'
+import { useLocale, useSaid } from '@/i18n'
 import { useEvaluationText } from '@/i18n/evaluations'
 import { Status } from '@/ui/Status'
 import { percent } from '@/ui/units'
 import { DecisionTag } from '../result/DecisionTag'
+import { progressText } from './progressText'
 
 /** How a run came out: the verdict once it has one, else its state, with the reason beneath. */
 export function RunStatus({ run, reason = true }: { run: Run; reason?: boolean }) {
@@ -27,7 +28,9 @@ export function RunStatus({ run, reason = true }: { run: Run; reason?: boolean }
 }
 
 export function RunProgress({ run }: { run: Run }) {
-  const said = useSaid()
+  const text = useEvaluationText()
+  const locale = useLocale()
+  const list = (parts: string[]) => new Intl.ListFormat(locale, { type: 'unit' }).format(parts)
   if (run.state !== 'running') return null
   return (
     <div className="job-progress">
@@ -37,7 +40,9 @@ export function RunProgress({ run }: { run: Run }) {
         status="active"
         aria-label={`${run.suite_name}: ${percent(run.progress)} %`}
       />
-      {run.progress_text && <span className="muted small">{said(run.progress_text)}</span>}
+      {run.progress_text && (
+        <span className="muted small">{progressText(run.progress_text, text, list)}</span>
+      )}
     </div>
   )
 }
