@@ -42,6 +42,7 @@ class Engine(Struct, kw_only=True, frozen=True):
     sampling: int = 6
     gathered_keys: int = 0  # of a CPU: padded keys that a decode step gathers
     scratch: int = 0  # of int8 products on a CPU
+    depth: int = 2  # steps on their way at once
     target_tpot_ms: float = 0.0  # 0: prompts take the whole step
 
 
@@ -52,7 +53,13 @@ def native(device: Gpu, scheme: Scheme, **changes: int | float | bool) -> Engine
     else:
         scratch = 120 * MIB if scheme.name == "int8" else 0
         base = Engine(
-            sequences=16, step_tokens=512, overhead=310 * MIB, sampling=12, gathered_keys=16_384, scratch=scratch
+            depth=1,
+            sequences=16,
+            step_tokens=512,
+            overhead=310 * MIB,
+            sampling=12,
+            gathered_keys=16_384,
+            scratch=scratch,
         )
     return msgspec.structs.replace(base, **changes)
 

@@ -253,6 +253,7 @@ def _simulate(
         each.engine.step_tokens,
         max(each.kv_tokens - prefixes, float(np.max(work.prompt + work.output))),
         each.engine.block,
+        each.engine.depth,
         each.engine.target_tpot_ms / 1e3,
     )
     return predict.run(sized.timing, work, limits)

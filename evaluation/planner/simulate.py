@@ -34,12 +34,15 @@ class Work(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """kv_tokens: of all running requests together; a prefix that is shared is counted once by the caller."""
+    """kv_tokens: of all running requests together; a prefix that is shared is counted once by the caller. depth: steps
+    on their way at once; with 2, as on a GPU, a step is planned when the one before it starts, and misses who came
+    since."""
 
     sequences: int
     step_tokens: int
     kv_tokens: float = math.inf
     block: int = 16
+    depth: int = 1
     target_tpot_s: float = 0.0  # chunks beside decodes are cut to meet it; 0: they take the whole budget
 
 
@@ -92,6 +95,7 @@ class _Machine:
         self.rows, self.keys, self.held = 0, 0.0, 0.0
         self.step, self.now, self.busy, self.row_time = 0, 0.0, 0.0, 0.0
         self.next, self.longest = 0, 0
+        self.last = 0.0  # seconds of the newest step
 
     def run(self) -> Outcome:
         work = self.work
@@ -111,8 +115,10 @@ class _Machine:
         return Outcome(ttft, tpot, e2el, self.busy, max(span, 1e-12), self.longest, rows)
 
     def _arrive(self) -> None:
-        at = self.work.at
-        while self.next < len(at) and at[self.next] <= self.now + 1e-12:
+        at, planned = self.work.at, self.now
+        if self.limits.depth > 1 and (self.rows or self.prompts):
+            planned -= self.last
+        while self.next < len(at) and at[self.next] <= planned + 1e-12:
             self.waiting.append(self.next)
             self.next += 1
         self.longest = max(self.longest, len(self.waiting))
@@ -189,6 +195,7 @@ class _Machine:
     def _spend(self, seconds: float, steps: int) -> None:
         self.now += seconds
         self.busy += seconds
+        self.last = seconds / steps
         self.row_time += self.rows * seconds
         self.step += steps
         self.keys += self.rows * steps

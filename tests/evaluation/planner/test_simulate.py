@@ -99,6 +99,13 @@ def test_a_cached_prefix_is_read_but_not_computed():
     assert cached.tpot[0] == pytest.approx(plain.tpot[0])
 
 
+@pytest.mark.parametrize(("depth", "seconds"), [(1, 0.015), (2, 0.025)])
+def test_a_step_that_is_planned_ahead_misses_who_came_since(depth, seconds):
+    work = Work(np.array([0.0, 0.025]), np.full(2, 10.0), np.zeros(2), np.array([50.0, 1.0]))
+    found = simulate(work, Limits(4, 512, depth=depth), lambda step: 0.01)
+    assert found.ttft == pytest.approx([0.01, seconds])
+
+
 def test_little_s_law_holds():
     chooser = np.random.default_rng(3)
     work = _work(arrivals(chooser, 10, 4000), 100, 50)
