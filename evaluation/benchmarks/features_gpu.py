@@ -24,7 +24,7 @@ from engines.native.config import EngineConfig
 from engines.native.offline import Generated, Offline
 from engines.native.request import SamplingParams
 
-LENGTH, OUTPUTS, ROWS = 700, 40, 24
+LENGTH, OUTPUTS, ROWS = 700, 160, 24
 BEGIN = 320
 """Tokens that every second prompt has in common with the others."""
 FEW_TOKENS = 3000
