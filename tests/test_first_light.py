@@ -120,9 +120,9 @@ async def test_chat_over_a_websocket(platform):
 class Client(threading.Thread):
     """One streaming client. `outcome` is what it saw: done, an error event, a broken connection, a silent end."""
 
-    def __init__(self, platform: Platform, number: int) -> None:
+    def __init__(self, platform: Platform, number: int, most: int) -> None:
         super().__init__(daemon=True)
-        self.platform, self.number = platform, number
+        self.platform, self.number, self.most = platform, number, most
         self.tokens, self.outcome, self.request_id = 0, "", ""
 
     def run(self) -> None:
@@ -131,7 +131,7 @@ class Client(threading.Thread):
             "stream": True,
             "temperature": 0.7,
             "seed": self.number,
-            "max_tokens": 120,
+            "max_tokens": self.most,
             "ignore_eos": True,
             "messages": [{"role": "user", "content": f"Story number {self.number}: tell me of the sea."}],
         }
@@ -175,24 +175,24 @@ def supervised(name: str):
     return lambda up: [up.children()[name]]
 
 
-VICTIMS = {
-    "web": (supervised("web"), True),
-    "controller": (supervised("controller"), True),
-    "node": (supervised("node"), True),
-    "worker": (lambda up: [up.worker()], True),
-    "beat": (supervised("beat"), True),
-    "gateway": (supervised("gateway"), False),
-    "engine API": (engine_api, False),
-    "engine core": (engine_core, False),
+VICTIMS = {  # who, whether answers survive it, and tokens of each: many where its return is to find them running
+    "web": (supervised("web"), True, 50),
+    "controller": (supervised("controller"), True, 120),
+    "node": (supervised("node"), True, 120),
+    "worker": (lambda up: [up.worker()], True, 50),
+    "beat": (supervised("beat"), True, 50),
+    "gateway": (supervised("gateway"), False, 120),
+    "engine API": (engine_api, False, 120),
+    "engine core": (engine_core, False, 120),
 }
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_kill_9_while_streams_run(platform, victim):
-    find, answers_survive = VICTIMS[victim]
+    find, answers_survive, most = VICTIMS[victim]
     until(lambda: can_chat(platform), 120, "an answer before the kill")
     until(lambda: find(platform.up), 60, f"{victim} there")
-    clients = [Client(platform, number) for number in range(STREAMS)]
+    clients = [Client(platform, number, most) for number in range(STREAMS)]
     for client in clients:
         client.start()
     until(lambda: all(client.tokens >= 3 or client.outcome for client in clients), 90, "tokens in every stream")
