@@ -146,7 +146,7 @@ class JudgeMeasure(Measure[Judge]):
             figures["length_effect"] = plain(effect, "log_odds", len(scores))
             if abs(effect) > LENGTH_EFFECT:
                 told = f"Its verdicts follow the length (log-odds {effect:+.2f})."
-                findings.append(self._finding("judge_follows_length", told))
+                findings.append(self._finding("judge_follows_length", told, effect=round(effect, 2)))
         labelled = [each for each in samples if each.id.startswith(CALIBRATION) and each.data["decided"] is not None]
         figures["kappa"] = judging.kappa([(each.data["decided"], each.data["label"]) for each in labelled])
         findings += self._trusted(figures)
@@ -157,15 +157,16 @@ class JudgeMeasure(Measure[Judge]):
         found: list[Finding] = []
         if kappa.n < self.task.least_labels:
             told = f"It was compared with {kappa.n} human labels; {self.task.least_labels} are wanted to trust it."
-            found.append(self._finding("judge_not_calibrated", told))
+            found.append(self._finding("judge_not_calibrated", told, labels=kappa.n, wanted=self.task.least_labels))
         if kappa.value is not None and kappa.n and kappa.value < self.task.least_kappa:
             told = f"Its kappa with people is {kappa.value:.2f}, below {self.task.least_kappa:.2f}."
-            found.append(self._finding("judge_disagrees", told))
+            found.append(self._finding("judge_disagrees", told, kappa=kappa.value, least=self.task.least_kappa))
         if unreadable > MOST_UNREADABLE:
-            found.append(self._finding("judge_unreadable", f"{unreadable:.0%} of its replies hold no single verdict."))
+            told = f"{unreadable:.0%} of its replies hold no single verdict."
+            found.append(self._finding("judge_unreadable", told, share=unreadable))
         return found
 
-    def _finding(self, code: str, told: str) -> Finding:
+    def _finding(self, code: str, told: str, **evidence: float) -> Finding:
         remedies = {
             "judge_not_calibrated": "Give `calibration`: rows with prompt, answer_a, answer_b and a person's label.",
             "judge_disagrees": "Take another judge, or say in `criteria` what people looked at.",
@@ -173,6 +174,5 @@ class JudgeMeasure(Measure[Judge]):
             "judge_follows_length": "Read win_rate_length_controlled; say in `criteria` how long an answer should be.",
         }
         cause = f"The judge of {self.task.name}: {told}"
-        return Finding(
-            code=code, severity="warning", cause=cause, remedy=remedies[code], evidence={"task": self.task.name}
-        )
+        whole = {"task": self.task.name, **evidence}
+        return Finding(code=code, severity="warning", cause=cause, remedy=remedies[code], evidence=whole)

@@ -85,6 +85,22 @@ CHINESE: dict[str, dict[str, str]] = {
         "cause": "{task} 有 {count} 条回答在 max_tokens 处被截断。",
         "remedy": "提高该任务的 max_tokens，或要求更短的回答。",
     },
+    "judge_not_calibrated": {
+        "cause": "{task} 的评审只与 {labels} 个人工标注比较过；可信之前需要 {wanted} 个。",
+        "remedy": "请提供 calibration：包含 prompt、answer_a、answer_b 与人工 label 的行。",
+    },
+    "judge_disagrees": {
+        "cause": "{task} 的评审与人的 kappa 为 {kappa}，低于 {least}。",
+        "remedy": "更换评审，或在 criteria 中写明人所看重的标准。",
+    },
+    "judge_unreadable": {
+        "cause": "{task} 的评审有 {share} 的回复不含唯一的裁决。",
+        "remedy": "提高 verdict_tokens，或选用能遵守格式的评审。",
+    },
+    "judge_follows_length": {
+        "cause": "{task} 的评审随回答长度而定（对数几率 {effect}）。",
+        "remedy": "请看 win_rate_length_controlled；在 criteria 中写明回答应有多长。",
+    },
     "duplicate_prompts": {
         "cause": "数据集中有相同的提示（{requests} 条中 {duplicates} 条），且已声明如此："
         "这些请求由前缀缓存代替模型作答。",
@@ -97,6 +113,10 @@ CHINESE: dict[str, dict[str, str]] = {
     "search_wide": {
         "cause": "区间（{low} – {high}）宽于容差：两端之间的级别未能判定。",
         "remedy": "增加级别数或每级请求数（max_levels、min_requests、steady.max_s）。",
+    },
+    "client_ceiling": {
+        "cause": "自 {rate} 请求/秒起客户端自身滞后：用它无法测量更高的速率。",
+        "remedy": "增加客户端进程，或让客户端独占一台机器。",
     },
     "search_undetermined": {
         "cause": "没有一对速率被分别认证为通过与未通过。",

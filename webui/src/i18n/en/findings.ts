@@ -151,4 +151,25 @@ export const findings: Record<string, FindingWords> = {
     cause: (e) => `${e('count')} answers of ${e('task')} ended at max_tokens.`,
     remedy: 'Raise max_tokens of the task, or ask for shorter answers.',
   },
+  judge_not_calibrated: {
+    title: 'The judge is not calibrated',
+    cause: (e) =>
+      `The judge of ${e('task')} was compared with ${e('labels')} human labels; ${e('wanted')} are wanted to trust it.`,
+    remedy: "Give calibration: rows with prompt, answer_a, answer_b and a person's label.",
+  },
+  judge_disagrees: {
+    title: 'The judge disagrees with people',
+    cause: (e) => `The kappa with people of the judge of ${e('task')} is ${e('kappa')}, below ${e('least')}.`,
+    remedy: 'Take another judge, or say in criteria what people looked at.',
+  },
+  judge_unreadable: {
+    title: 'The judge does not give clear verdicts',
+    cause: (e) => `${e('share')} of the replies of the judge of ${e('task')} hold no single verdict.`,
+    remedy: 'Raise verdict_tokens, or take a judge that follows the form.',
+  },
+  judge_follows_length: {
+    title: 'The judge follows the length of answers',
+    cause: (e) => `Verdicts of the judge of ${e('task')} follow the length (log-odds ${e('effect')}).`,
+    remedy: 'Read win_rate_length_controlled; say in criteria how long an answer should be.',
+  },
 }

@@ -138,4 +138,24 @@ export const findings: typeof en = {
     cause: (e) => `${e('task')} 有 ${e('count')} 个回答在 max_tokens 处结束。`,
     remedy: '提高该任务的 max_tokens，或要求更短的回答。',
   },
+  judge_not_calibrated: {
+    title: '评审未经校准',
+    cause: (e) => `${e('task')} 的评审只与 ${e('labels')} 个人工标注比较过；可信之前需要 ${e('wanted')} 个。`,
+    remedy: '请提供 calibration：包含 prompt、answer_a、answer_b 与人工 label 的行。',
+  },
+  judge_disagrees: {
+    title: '评审与人的判断不一致',
+    cause: (e) => `${e('task')} 的评审与人的 kappa 为 ${e('kappa')}，低于 ${e('least')}。`,
+    remedy: '更换评审，或在 criteria 中写明人所看重的标准。',
+  },
+  judge_unreadable: {
+    title: '评审的裁决不明确',
+    cause: (e) => `${e('task')} 的评审有 ${e('share')} 的回复不含唯一的裁决。`,
+    remedy: '提高 verdict_tokens，或选用能遵守格式的评审。',
+  },
+  judge_follows_length: {
+    title: '评审受回答长度影响',
+    cause: (e) => `${e('task')} 的评审随回答长度而定（对数几率 ${e('effect')}）。`,
+    remedy: '请看 win_rate_length_controlled；在 criteria 中写明回答应有多长。',
+  },
 }
