@@ -12,10 +12,9 @@ from django.utils import timezone
 
 from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
-from tursiops.core.errors import TursiopsError
 from tursiops.core.moves import Move, Refusal
 from tursiops.deployments.checks import refuse
-from tursiops.evaluations import figures, rows, selectors
+from tursiops.evaluations import figures, rows, selectors, suites
 from tursiops.evaluations.models import Gate, GateKind, Run, Verdict
 from tursiops.registry import names
 
@@ -29,7 +28,7 @@ def create_gate(*, team: Team, actor: Actor, **fields: Any) -> Gate:
             gate.save(force_insert=True)
             _tell(gate, actor, "gate.created", f"the gate {gate.name} was made")
     except IntegrityError as error:
-        raise _taken(gate.name) from error
+        raise suites.taken(gate.name) from error
     return gate
 
 
@@ -37,14 +36,14 @@ def update_gate(*, gate: Gate, actor: Actor, **given: Any) -> Gate:
     try:
         with transaction.atomic():
             row: Gate = selectors.gates().select_for_update(of=("self",)).get(pk=gate.pk)
-            changes = {name: [_plain(getattr(row, name)), _plain(value)] for name, value in given.items()}
+            changes = {name: [rows.plain(getattr(row, name)), rows.plain(value)] for name, value in given.items()}
             for name, value in given.items():
                 setattr(row, name, value)
             _check(row)
             row.save()
             _tell(row, actor, "gate.updated", f"the gate {row.name} was changed", changes)
     except IntegrityError as error:
-        raise _taken(str(given.get("name", ""))) from error
+        raise suites.taken(str(given.get("name", ""))) from error
     return row
 
 
@@ -146,14 +145,6 @@ def _detail(gate: Gate, run: Run | None, code: str, **more: Any) -> dict[str, An
         "limit": None,
         **more,
     }
-
-
-def _plain(value: Any) -> Any:
-    return str(value.pk) if hasattr(value, "pk") else value
-
-
-def _taken(name: str) -> TursiopsError:
-    return refuse("name", f"{name!r} is taken in this team.", "Choose another name.")
 
 
 def _tell(gate: Gate, actor: Actor, kind: str, text: str, changes: dict[str, Any] | None = None) -> None:

@@ -16,6 +16,11 @@ def time(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else None
 
 
+def plain(value: Any) -> Any:
+    """A column's value as an audit entry holds it: of another row, its id."""
+    return str(value.pk) if hasattr(value, "pk") else value
+
+
 def suite_row(suite: Suite) -> dict[str, Any]:
     version = suite.current
     return {

@@ -17,7 +17,7 @@ from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import TursiopsError
 from tursiops.core.permissions import Action, may
 from tursiops.deployments.checks import refuse
-from tursiops.evaluations import cron, rows, runs, selectors, targets
+from tursiops.evaluations import cron, rows, runs, selectors, suites, targets
 from tursiops.evaluations.models import Run, Schedule
 from tursiops.evaluations.targets import Target
 
@@ -43,7 +43,7 @@ def create_schedule(*, team: Team, actor: Actor, target: Target, **fields: Any) 
             schedule.save(force_insert=True)
             _tell(schedule, actor, "schedule.created", f"the schedule {schedule.name} was made")
     except IntegrityError as error:
-        raise _taken(schedule.name) from error
+        raise suites.taken(schedule.name) from error
     return schedule
 
 
@@ -53,7 +53,7 @@ def update_schedule(*, schedule: Schedule, actor: Actor, target: Target | None =
     try:
         with transaction.atomic():
             row: Schedule = selectors.schedules().select_for_update(of=("self",)).get(pk=schedule.pk)
-            changes = {name: [_plain(getattr(row, name)), _plain(value)] for name, value in given.items()}
+            changes = {name: [rows.plain(getattr(row, name)), rows.plain(value)] for name, value in given.items()}
             renewed = {"cron", "timezone"} & set(given) or (given.get("enabled") and not row.enabled)
             for name, value in given.items():
                 setattr(row, name, value)
@@ -65,7 +65,7 @@ def update_schedule(*, schedule: Schedule, actor: Actor, target: Target | None =
             row.save()
             _tell(row, actor, "schedule.updated", f"the schedule {row.name} was changed", changes)
     except IntegrityError as error:
-        raise _taken(str(given.get("name", ""))) from error
+        raise suites.taken(str(given.get("name", ""))) from error
     return row
 
 
@@ -154,14 +154,6 @@ def _run(schedule: Schedule, at: datetime) -> Run | None:
             schedule.save(update_fields=["reason", "updated_at"])
             _tell(schedule, SCHEDULER, "schedule.failed", f"{schedule.name} made no run: {schedule.reason}")
         return None
-
-
-def _plain(value: Any) -> Any:
-    return str(value.pk) if hasattr(value, "pk") else value
-
-
-def _taken(name: str) -> TursiopsError:
-    return refuse("name", f"{name!r} is taken in this team.", "Choose another name.")
 
 
 def _tell(schedule: Schedule, actor: Actor, kind: str, text: str, changes: dict[str, Any] | None = None) -> None:

@@ -9,7 +9,7 @@ from django.db.models import Max
 
 from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
-from tursiops.core.errors import Conflict
+from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.deployments.checks import refuse
 from tursiops.evaluations import rows, specs, targets
 from tursiops.evaluations.models import UNENDED, ExternalEndpoint, Run, Schedule, Suite, SuiteVersion
@@ -29,7 +29,7 @@ def create_suite(
             _next_version(suite, checked, actor)
             _tell_of_suite(suite, actor, "suite.created", f"the suite {name} was made")
     except IntegrityError as error:
-        raise _taken(name) from error
+        raise taken(name) from error
     return suite
 
 
@@ -64,7 +64,7 @@ def update_suite(
             if changes:
                 _tell_of_suite(row, actor, "suite.updated", f"the suite {row.name} was changed", changes)
     except IntegrityError as error:
-        raise _taken(name or "") from error
+        raise taken(name or "") from error
     return row
 
 
@@ -119,7 +119,7 @@ def create_endpoint(
             endpoint: ExternalEndpoint = ExternalEndpoint.objects.create(team=team, name=name, **fields)
             _tell_of_endpoint(endpoint, actor, "endpoint.created", f"the endpoint {name} was added")
     except IntegrityError as error:
-        raise _taken(name) from error
+        raise taken(name) from error
     return endpoint
 
 
@@ -146,7 +146,7 @@ def update_endpoint(*, endpoint: ExternalEndpoint, actor: Actor, **given: Any) -
             row.save()
             _tell_of_endpoint(row, actor, "endpoint.updated", f"the endpoint {row.name} was changed", changes)
     except IntegrityError as error:
-        raise _taken(given.get("name", "")) from error
+        raise taken(given.get("name", "")) from error
     return row
 
 
@@ -171,7 +171,7 @@ def delete_endpoint(*, endpoint: ExternalEndpoint, actor: Actor) -> None:
     )
 
 
-def _taken(name: str) -> Exception:
+def taken(name: str) -> TursiopsError:
     return refuse("name", f"{name!r} is taken in this team.", "Choose another name.")
 
 
