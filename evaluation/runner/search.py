@@ -1,7 +1,8 @@
 """The largest rate that meets the objectives, as an interval: grow until one fails, then bisect in log-rate.
 
 `next_rate` is a function of the levels so far and nothing else, so a run that was cut off goes on where it stood.
-A level that is undetermined is neither end of the interval; one that is invalid (an unhealthy client) is repeated.
+A level that is undetermined is neither end of the interval. One that is invalid (an unhealthy client) is repeated once;
+invalid again, its rate is more than this client can offer, and the search stays below it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from evaluation.schema import Capacity, Decision, Finding, LevelResult, Search
 
 Measure = Callable[[float], Awaitable[LevelResult]]
 SAME = 1e-6  # relative: rates that count as one
-MOST_INVALID = 3
+MOST_INVALID = 5
 BELOW_DONE = 0.98  # of an overloaded level's completions: where its capacity is looked for first
 FAR = 0.5  # of the share of misses that is allowed: an upper bound below it allows a greater step
 
@@ -34,19 +35,21 @@ def next_rate(load: Search, levels: Sequence[LevelResult]) -> float | None:
     invalid = [level for level in levels if level.verdict == "invalid"]
     if len(levels) - len(invalid) >= load.max_levels or len(invalid) >= MOST_INVALID:
         return None
-    if levels[-1].verdict == "invalid":
+    tried, limit = decisions(levels), ceiling(levels)
+    if levels[-1].verdict == "invalid" and (limit is None or (levels[-1].rate or 0.0) < limit):
         return levels[-1].rate
-    tried = decisions(levels)
+    if not tried:
+        return limit / load.growth if limit is not None else None
     passed, failed = _rates(tried, "pass"), _rates(tried, "fail")
     if (again := _to_repeat(levels, passed, failed)) is not None:
         return again
     if not failed:
-        return _grow(load, levels, max(tried))
+        return _grow(load, levels, max(tried), limit)
     below = [rate for rate in passed if rate < failed[0]]
     if not below:
         lowest = min(tried)
         return None if unreachable(levels) else lowest / load.growth
-    return _between(load, levels, below[-1], failed[0], sorted(tried))
+    return _between(load, levels, below[-1], min(failed[0], limit or math.inf), sorted(tried))
 
 
 def decisions(levels: Sequence[LevelResult]) -> dict[float, Decision]:
@@ -60,6 +63,13 @@ def decisions(levels: Sequence[LevelResult]) -> dict[float, Decision]:
         sure = said - {"undetermined"}
         result[rate] = next(iter(sure)) if len(sure) == 1 else "undetermined"
     return result
+
+
+def ceiling(levels: Sequence[LevelResult]) -> float | None:
+    """requests/s that this client can't offer: the least rate at which two levels were invalid, and none valid."""
+    invalid = [level.rate for level in levels if level.verdict == "invalid" and level.rate is not None]
+    valid = {level.rate for level in levels if level.verdict != "invalid"}
+    return min((rate for rate in invalid if invalid.count(rate) >= 2 and rate not in valid), default=None)
 
 
 def unreachable(levels: Sequence[LevelResult]) -> bool:
@@ -119,6 +129,16 @@ def findings(load: Search, levels: Sequence[LevelResult]) -> list[Finding]:
                 evidence={"low": answer.low, "high": answer.high, "levels": len(levels)},
             )
         )
+    if (limit := ceiling(levels)) is not None:
+        found.append(
+            Finding(
+                code="client_ceiling",
+                severity="warning",
+                cause="From this rate on the client itself is late: greater rates can't be measured with it.",
+                remedy="Use more processes, or a machine of its own for the client.",
+                evidence={"rate": limit},
+            )
+        )
     if _contradiction(decisions(levels)):
         found.append(
             Finding(
@@ -167,13 +187,18 @@ def _miss_bounds(level: LevelResult) -> tuple[float, float]:
     return max(one.lower for one in level.objectives), max(one.upper for one in level.objectives)
 
 
-def _grow(load: Search, levels: Sequence[LevelResult], top: float) -> float | None:
+def _grow(load: Search, levels: Sequence[LevelResult], top: float, limit: float | None) -> float | None:
+    """Upwards, not beyond `high`, and half way (in log-rate) to what the client can't offer."""
     if load.high is not None and top >= load.high * (1 - SAME):
         return None
     last = [level for level in levels if level.rate == top][-1]
     far = last.decision == "pass" and all(one.upper <= FAR * (1 - one.quantile) for one in last.objectives)
     begun = len({level.rate for level in levels}) > 1
     wanted = top * load.growth ** (2 if far and begun else 1)
+    if limit is not None and wanted >= limit:
+        if limit / top <= 1 + load.tolerance:
+            return None
+        wanted = math.sqrt(top * limit)
     return min(wanted, load.high) if load.high is not None else wanted
 
 

@@ -76,7 +76,21 @@ def test_an_invalid_level_is_repeated_and_not_for_ever():
     load = Search(low=2.0)
     levels = [said(2.0, "undetermined", "invalid")]
     assert next_rate(load, levels) == 2.0
-    assert next_rate(load, levels * 3) is None
+    assert next_rate(load, levels * 5) is None
+
+
+def test_a_rate_that_the_client_cannot_offer_is_a_ceiling_below_which_the_search_goes_on():
+    load = Search(low=50.0)
+    levels = [said(50.0, "pass"), said(100.0, "pass"), *[said(400.0, "undetermined", "invalid")] * 2]
+    assert next_rate(load, levels) == pytest.approx(200)
+    levels.append(said(200.0, "fail", "overloaded", done_rate=150.0))
+    assert 100 < next_rate(load, levels) < 200
+    assert "client_ceiling" in [one.code for one in findings(load, levels)]
+    only = [said(50.0, "undetermined", "invalid")] * 2
+    assert next_rate(load, only) == pytest.approx(25)
+    near = [said(390.0, "pass"), *[said(400.0, "undetermined", "invalid")] * 2]
+    assert next_rate(load, near) is None
+    assert capacity(load, near).decision == "open_above"
 
 
 def test_a_contradiction_is_measured_again_at_both_ends():
