@@ -1,12 +1,10 @@
 import { deployments } from './en/deployments'
-import { diagnosis } from './en/diagnosis'
-import { domainTokens } from './en/domainTokens'
 import { models } from './en/models'
 import { operations } from './en/operations'
 import { playground } from './en/playground'
 import { shared } from './en/shared'
 
-export const en = { ...shared, ...operations, models, deployments, playground, diagnosis, domainTokens }
+export const en = { ...shared, ...operations, models, deployments, playground }
 
 /** What every language must have: a missing key is a type error. */
 export type Dictionary = typeof en

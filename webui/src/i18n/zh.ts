@@ -1,7 +1,5 @@
 import type { Dictionary } from './en'
 import { deployments } from './zh/deployments'
-import { diagnosis } from './zh/diagnosis'
-import { domainTokens } from './zh/domainTokens'
 import { models } from './zh/models'
 import { operations } from './zh/operations'
 import { playground } from './zh/playground'
@@ -13,6 +11,4 @@ export const zh: Dictionary = {
   models,
   deployments,
   playground,
-  diagnosis,
-  domainTokens,
 }

@@ -1,6 +1,6 @@
-import type { Dictionary } from '../en'
+import type { diagnosis as en } from '../en/diagnosis'
 
-export const diagnosis: Dictionary['diagnosis'] = {
+export const diagnosis: typeof en = {
   open: '诊断',
   title: (name) => `诊断 ${name}`,
   notReady: '只有就绪的实例才能诊断。',

@@ -1,14 +1,14 @@
 import { Card, Descriptions, Tooltip } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { Comparison, Job, LayerDifference } from '@/api/types'
-import { useText } from '@/i18n'
+import { useDiagnosisText } from '@/i18n/diagnosis'
 import { DataTable } from '@/ui/DataTable'
 import { LayerChart } from './LayerChart'
 
 /** What two versions differ in, layer by layer. */
 export function ComparisonReport({ job }: { job: Job }) {
-  const t = useText()
-  const text = t.diagnosis.compare
+  const t = useDiagnosisText()
+  const text = t.compare
   const found = job.report as unknown as Comparison
   const { reference, other } = found
   return (
@@ -27,7 +27,7 @@ export function ComparisonReport({ job }: { job: Job }) {
 }
 
 function Figures({ found }: { found: Comparison }) {
-  const text = useText().diagnosis.compare
+  const text = useDiagnosisText().compare
   const first = found.first_change >= 0 ? ` (${text.firstChange(found.first_change)})` : ''
   return (
     <Descriptions
@@ -56,7 +56,7 @@ function Figures({ found }: { found: Comparison }) {
 }
 
 function Layers({ layers }: { layers: LayerDifference[] }) {
-  const text = useText().diagnosis.compare
+  const text = useDiagnosisText().compare
   const columns: ColumnsType<LayerDifference> = [
     { title: text.layer, dataIndex: 'layer', align: 'right' },
     {

@@ -4,7 +4,8 @@ import { useNavigate } from 'react-router'
 import { type DomainTokensReport as Report, type TermRow, useAddDomainTokens } from '@/api/domainTokens'
 import { useMayChange } from '@/api/session'
 import type { Job } from '@/api/types'
-import { useLocale, useText } from '@/i18n'
+import { useLocale } from '@/i18n'
+import { useDomainTokensText } from '@/i18n/domainTokens'
 import { DataTable } from '@/ui/DataTable'
 import { formatCount } from '@/ui/units'
 import { useAct } from '@/ui/useAct'
@@ -13,7 +14,7 @@ import { TokenExamples } from './TokenExamples'
 
 /** What domain tokens save; of a preview, with the way to the version that has them. */
 export function DomainTokensReport({ job }: { job: Job }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   const found = job.report as unknown as Report
   const [chosen, setChosen] = useState<Key[]>(found.terms.map((row) => row.term))
   return (
@@ -30,7 +31,7 @@ export function DomainTokensReport({ job }: { job: Job }) {
 }
 
 function Next({ found, chosen }: { found: Report; chosen: string[] }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   const mayChange = useMayChange()
   const navigate = useNavigate()
   const act = useAct()
@@ -60,7 +61,7 @@ function Next({ found, chosen }: { found: Report; chosen: string[] }) {
 }
 
 function Figures({ found }: { found: Report }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   const locale = useLocale()
   const number = (value: number) => formatCount(value, locale)
   const { saving, vocabulary } = found
@@ -95,7 +96,7 @@ function Figures({ found }: { found: Report }) {
 }
 
 function Skipped({ found }: { found: Report }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   if (found.skipped_total === 0) return null
   return (
     <Collapse

@@ -1,6 +1,6 @@
 import { Fragment } from 'react'
 import type { LayerDifference } from '@/api/types'
-import { useText } from '@/i18n'
+import { useDiagnosisText } from '@/i18n/diagnosis'
 import { runs } from '@/ui/Sparkline'
 import { decades, heightOf } from './layerScale'
 
@@ -11,7 +11,7 @@ const BOTTOM = 20
 
 /** Errors by layer on a logarithmic scale; a layer without one is a gap. */
 export function LayerChart({ layers, label }: { layers: LayerDifference[]; label: string }) {
-  const text = useText().diagnosis.compare
+  const text = useDiagnosisText().compare
   const series = [
     {
       name: text.accumulated,

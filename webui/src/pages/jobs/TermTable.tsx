@@ -1,7 +1,8 @@
 import type { ColumnsType } from 'antd/es/table'
 import type { Key } from 'react'
 import type { DomainTokensReport, TermRow } from '@/api/domainTokens'
-import { useLocale, useText } from '@/i18n'
+import { useLocale } from '@/i18n'
+import { useDomainTokensText } from '@/i18n/domainTokens'
 import { DataTable } from '@/ui/DataTable'
 import { formatCount } from '@/ui/units'
 
@@ -14,7 +15,7 @@ interface Props {
 
 /** A row for each term, those that save most first. */
 export function TermTable({ found, chosen, onChosen }: Props) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   const locale = useLocale()
   const number = (value: number) => formatCount(value, locale)
   const columns: ColumnsType<TermRow> = [

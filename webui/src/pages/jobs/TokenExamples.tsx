@@ -1,12 +1,12 @@
 import type { DomainTokensReport } from '@/api/domainTokens'
-import { useText } from '@/i18n'
+import { useDomainTokensText } from '@/i18n/domainTokens'
 import './tokenExamples.css'
 
 type Example = NonNullable<DomainTokensReport['saving']>['examples'][number]
 
 /** Lines of the user's text, cut where the tokens are, before and after. */
 export function TokenExamples({ examples }: { examples: Example[] }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   if (examples.length === 0) return null
   return (
     <section aria-label={text.examples} className="token-examples">
@@ -22,7 +22,7 @@ export function TokenExamples({ examples }: { examples: Example[] }) {
 }
 
 function Tokens({ pieces }: { pieces: string[] }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   return (
     <p className="token-line">
       <span className="token-count muted small">{text.tokens(pieces.length)}</span>

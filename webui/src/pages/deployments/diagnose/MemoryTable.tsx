@@ -3,6 +3,7 @@ import type { ColumnsType } from 'antd/es/table'
 import { useInstanceMemory } from '@/api/diagnosis'
 import type { InstanceMemory } from '@/api/types'
 import { useText } from '@/i18n'
+import { useDiagnosisText } from '@/i18n/diagnosis'
 import { DataTable } from '@/ui/DataTable'
 import { Loaded } from '@/ui/Page'
 import { formatBytes, percent } from '@/ui/units'
@@ -11,10 +12,11 @@ type Part = InstanceMemory['parts'][number]
 
 export function MemoryTable({ instance }: { instance: string }) {
   const t = useText()
+  const diagnosis = useDiagnosisText()
   const memory = useInstanceMemory(instance)
   return (
     <Card
-      title={t.diagnosis.memory}
+      title={diagnosis.memory}
       size="small"
       extra={
         <Button size="small" loading={memory.isFetching} onClick={() => memory.refetch()}>
@@ -28,8 +30,7 @@ export function MemoryTable({ instance }: { instance: string }) {
 }
 
 function Parts({ memory }: { memory: InstanceMemory }) {
-  const t = useText()
-  const text = t.diagnosis
+  const text = useDiagnosisText()
   const columns: ColumnsType<Part> = [
     { title: text.part, render: (_, one) => text.parts[one.part] ?? one.part },
     { title: text.bytes, align: 'right', render: (_, one) => <Size part={one} /> },
@@ -75,7 +76,7 @@ function Parts({ memory }: { memory: InstanceMemory }) {
 }
 
 function Size({ part }: { part: Part }) {
-  const t = useText()
+  const text = useDiagnosisText()
   if (part.measured) return formatBytes(part.bytes)
-  return <Tooltip title={t.diagnosis.computed}>{`≈ ${formatBytes(part.bytes)}`}</Tooltip>
+  return <Tooltip title={text.computed}>{`≈ ${formatBytes(part.bytes)}`}</Tooltip>
 }

@@ -1,6 +1,6 @@
 import { Alert, Button, Card, Form, InputNumber, Space } from 'antd'
 import { type Recorded, useRecord } from '@/api/diagnosis'
-import { useText } from '@/i18n'
+import { useDiagnosisText } from '@/i18n/diagnosis'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { formatBytes } from '@/ui/units'
 
@@ -14,7 +14,7 @@ interface Asked {
 
 /** Records the next steps of an engine into a file that the browser saves. */
 export function Recorder(props: { instance: string; what: Recorded; title: string; lead: string }) {
-  const t = useText()
+  const t = useDiagnosisText()
   const record = useRecord(props.instance, props.what)
   return (
     <Card title={props.title} size="small">
@@ -26,15 +26,15 @@ export function Recorder(props: { instance: string; what: Recorded; title: strin
           onFinish={(asked) => record.mutate(asked)}
           requiredMark={false}
         >
-          <Form.Item name="steps" label={t.diagnosis.steps} rules={[{ required: true }]}>
+          <Form.Item name="steps" label={t.steps} rules={[{ required: true }]}>
             <InputNumber min={1} max={MAX_STEPS} precision={0} />
           </Form.Item>
-          <Form.Item name="timeout_s" label={t.diagnosis.waits} rules={[{ required: true }]}>
-            <InputNumber min={1} max={MAX_WAIT_S} suffix={t.diagnosis.seconds} />
+          <Form.Item name="timeout_s" label={t.waits} rules={[{ required: true }]}>
+            <InputNumber min={1} max={MAX_WAIT_S} suffix={t.seconds} />
           </Form.Item>
           <Space>
             <Button type="primary" htmlType="submit" loading={record.isPending}>
-              {t.diagnosis.record}
+              {t.record}
             </Button>
           </Space>
         </Form>
@@ -43,7 +43,7 @@ export function Recorder(props: { instance: string; what: Recorded; title: strin
             type="success"
             showIcon
             role="status"
-            title={t.diagnosis.recorded(
+            title={t.recorded(
               Number(record.data.headers.get('x-tursiops-steps')),
               formatBytes(record.data.size),
             )}

@@ -5,6 +5,7 @@ import { useRestartInstance } from '@/api/deployments'
 import { useMayChange } from '@/api/session'
 import type { Deployment, Instance } from '@/api/types'
 import { useSaid, useText } from '@/i18n'
+import { useDiagnosisText } from '@/i18n/diagnosis'
 import { DataTable } from '@/ui/DataTable'
 import { Status } from '@/ui/Status'
 import { Time } from '@/ui/Time'
@@ -85,6 +86,7 @@ function StateCell({ instance }: { instance: Instance }) {
 
 function InstanceActions({ instance, onDiagnose }: { instance: Instance; onDiagnose: () => void }) {
   const t = useText()
+  const diagnosis = useDiagnosisText()
   const act = useAct()
   const mayChange = useMayChange()
   const restart = useRestartInstance()
@@ -96,7 +98,7 @@ function InstanceActions({ instance, onDiagnose }: { instance: Instance; onDiagn
         {t.deployments.detail.viewLog}
       </Button>
       <Button size="small" disabled={!mayChange || instance.state !== 'ready'} onClick={onDiagnose}>
-        {t.diagnosis.open}
+        {diagnosis.open}
       </Button>
       <Popconfirm
         title={`${t.deployments.detail.restart}: ${name}`}

@@ -4,7 +4,8 @@ import { useEngines } from '@/api/deployments'
 import { useCompare } from '@/api/diagnosis'
 import { useReadyVersions } from '@/api/models'
 import type { CompareInput, Version } from '@/api/types'
-import { useSaid, useText } from '@/i18n'
+import { useSaid } from '@/i18n'
+import { useDiagnosisText } from '@/i18n/diagnosis'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 
@@ -13,9 +14,9 @@ const MAX_TEXT = 100_000
 
 /** Starts a comparison of `version` with another, and goes to its job. */
 export function CompareDrawer({ version, onClose }: { version: Version; onClose: () => void }) {
-  const t = useText()
+  const t = useDiagnosisText()
   const said = useSaid()
-  const text = t.diagnosis.compare
+  const text = t.compare
   const navigate = useNavigate()
   const compare = useCompare(version.id)
   const [form] = Form.useForm<CompareInput>()
@@ -58,8 +59,8 @@ export function CompareDrawer({ version, onClose }: { version: Version; onClose:
 }
 
 function ReferenceField({ version }: { version: Version }) {
-  const t = useText()
-  const text = t.diagnosis.compare
+  const t = useDiagnosisText()
+  const text = t.compare
   const versions = useReadyVersions()
   const alike = (versions.data ?? [version]).filter((one) => sameShape(one, version))
   return (
@@ -78,14 +79,14 @@ function ReferenceField({ version }: { version: Version }) {
 }
 
 function DtypeField({ name, title }: { name: 'dtype' | 'reference_dtype'; title: string }) {
-  const t = useText()
+  const t = useDiagnosisText()
   const engines = useEngines()
   const known = engines.data?.find((engine) => engine.name === ENGINE)?.capabilities.dtypes ?? []
   return (
     <Form.Item name={name} label={title}>
       <Select
         options={[
-          { value: 'auto', label: t.diagnosis.compare.auto },
+          { value: 'auto', label: t.compare.auto },
           ...known.map((dtype) => ({ value: dtype, label: dtype })),
         ]}
       />

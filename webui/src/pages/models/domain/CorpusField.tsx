@@ -2,13 +2,14 @@ import { UploadOutlined } from '@ant-design/icons'
 import { Button, Form, Select, Upload } from 'antd'
 import type { Rule } from 'antd/es/form'
 import { useAddCorpus, useCorpora } from '@/api/domainTokens'
-import { useLocale, useText } from '@/i18n'
+import { useLocale } from '@/i18n'
+import { useDomainTokensText } from '@/i18n/domainTokens'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { formatBytes, formatCount } from '@/ui/units'
 
 /** The team's texts, and a way to add one, which is then chosen. */
 export function CorpusField({ rules }: { rules?: Rule[] }) {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   const locale = useLocale()
   const form = Form.useFormInstance()
   const corpora = useCorpora()

@@ -2,7 +2,8 @@ import { Button, Drawer, Form, InputNumber, Select, Switch } from 'antd'
 import { useNavigate } from 'react-router'
 import { type DomainTokensInput, useAddDomainTokens } from '@/api/domainTokens'
 import type { Version } from '@/api/types'
-import { useSaid, useText } from '@/i18n'
+import { useSaid } from '@/i18n'
+import { useDomainTokensText } from '@/i18n/domainTokens'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 import { CorpusField } from './CorpusField'
@@ -30,8 +31,7 @@ const DTYPES = ['float32', 'bfloat16', 'float16']
 
 /** Starts the job, as a preview or for a new version, and goes to it. */
 export function DomainTokensDrawer({ version, onClose }: { version: Version; onClose: () => void }) {
-  const t = useText()
-  const text = t.domainTokens
+  const text = useDomainTokensText()
   const said = useSaid()
   const navigate = useNavigate()
   const add = useAddDomainTokens(version.id)

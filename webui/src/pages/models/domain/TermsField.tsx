@@ -1,11 +1,11 @@
 import { FileTextOutlined } from '@ant-design/icons'
 import { Button, Form, Input, Upload } from 'antd'
-import { useText } from '@/i18n'
+import { useDomainTokensText } from '@/i18n/domainTokens'
 import { linesOfFile, termsOf } from './terms'
 
 /** A text field of terms, which a file can fill. Without a text to look in, it must hold one. */
 export function TermsField() {
-  const text = useText().domainTokens
+  const text = useDomainTokensText()
   const form = Form.useFormInstance()
   const count = termsOf(Form.useWatch('terms', form) ?? '').length
   const fill = async (file: File) => {
