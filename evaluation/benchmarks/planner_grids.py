@@ -1,9 +1,6 @@
 """Makes the grids that the planner ships, out of docs/benchmarks.
 
-    python -m evaluation.benchmarks.planner_grids
-
-The row "long 32 × 8192" is left out: it takes T(1) from T(256), and its prompts' lengths were new to a library
-(docs/performance.md), so it is no decode step's time.
+python -m evaluation.benchmarks.planner_grids
 """
 
 from __future__ import annotations
@@ -28,9 +25,10 @@ def grid_of(gpu: str, path: Path, model: str) -> util_grid.Grid:
     rows = benchmark_rows.read(path, model)
     config = json.loads(resources.files(shapes).joinpath(f"{model}.json").read_text(encoding="utf-8"))
     roof = Roof(from_config(config, model), hardware.gpu(gpu), schemes.scheme("bfloat16"), "bfloat16")
-    kept = [each for case, each in rows.measurements.items() if f"{model} long" not in case]
     created = json.loads(path.read_text(encoding="utf-8"))["date"]
-    return util_grid.fit(roof, kept, device_name=rows.device, versions=rows.versions, created_at=created)
+    return util_grid.fit(
+        roof, list(rows.measurements.values()), device_name=rows.device, versions=rows.versions, created_at=created
+    )
 
 
 def main() -> int:

@@ -32,7 +32,8 @@ TRANSFERRED = 0.35
 """Half-width for another model on the same device."""
 PRIOR = (0.30, 1.0)
 """Utilization where nothing was measured: no more than 1, and 0.30 as a guess of the least, which no claim rests on."""
-ATTENTION_PRIOR = 0.7
+ATTENTION_PRIOR = {"attention_decode": 0.8, "attention_prefill": 0.6}
+"""Where no two measurements tell: on an H200 decodes reach 0.73 to 0.90 (docs/benchmarks/kernels_gpu.h200.json)."""
 _LEAST, _MOST = 0.05, 1.0
 
 Op = Literal["linear", "attention_decode", "attention_prefill"]
@@ -106,7 +107,8 @@ class Timing:
         curve = sorted((point.rows, point.util) for point in grid.points if point.op == "linear") if grid else []
         self._rows = [math.log(rows) for rows, _ in curve]
         self._slow = [math.log(1 / util) for _, util in curve]
-        self._attention: dict[str, float] = {point.op: point.util for point in grid.points} if grid else {}
+        measured: dict[str, float] = {point.op: point.util for point in grid.points} if grid else {}
+        self._attention = ATTENTION_PRIOR | measured
         self._width = max(CALIBRATED, grid.error or 0.0) if grid else 0.0
         self.overhead_s = grid.overhead_s if grid else 0.0
 
@@ -160,8 +162,8 @@ class Timing:
         return f"grid of {len(self.grid.measurements)} steps on {self.grid.device_name or self.grid.gpu}{of}"
 
     def _attending(self, need: Need) -> float:
-        decoding = need.attention_decode / self._attention.get("attention_decode", ATTENTION_PRIOR)
-        return decoding + need.attention_prefill / self._attention.get("attention_prefill", ATTENTION_PRIOR)
+        decoding = need.attention_decode / self._attention["attention_decode"]
+        return decoding + need.attention_prefill / self._attention["attention_prefill"]
 
 
 def prompt_steps(tokens: int, prompts: int, step_tokens: int) -> list[Step]:
@@ -259,7 +261,7 @@ def _points(roof: Roof, measurements: Sequence[Measurement], overhead_s: float) 
 
 
 def _attention_util(roof: Roof, measurements: Sequence[Measurement], op: Op, overhead_s: float) -> float:
-    """From pairs of the same rows: what more context costs, against the least that it could. 0.7 where nothing tells.
+    """From pairs of the same rows: what more context costs, against the least that it could; else `ATTENTION_PRIOR`.
 
     Prompts are compared by their time per token, so that one long and many short ones make a pair."""
     found = []
@@ -270,7 +272,7 @@ def _attention_util(roof: Roof, measurements: Sequence[Measurement], op: Op, ove
                 found.append(pair)
     weights = sum(weight for _, weight in found)
     if not weights:
-        return ATTENTION_PRIOR
+        return ATTENTION_PRIOR[op]
     slowness = sum(slow * weight for slow, weight in found) / weights
     return float(np.clip(1 / max(slowness, 1e-9), _LEAST, 1.5 if roof.device.kind == "cpu" else _MOST))
 

@@ -64,7 +64,7 @@ def test_h200_rows_that_were_held_out(name):
     rows = benchmark_rows.read(ROWS, name)
     roof = _shape(name)
     grid = util_grid.fit(roof, [rows.measurements[f"{name} {case}"] for case in USED])
-    for case in HELD:
+    for case in (*HELD, *(["long 32 × 8192"] if name == "llama8b" else [])):
         held = rows.measurements[f"{name} {case}"]
         assert util_grid.predict(roof, grid, held) == pytest.approx(held.seconds, rel=0.10), case
     work = Work(np.zeros(512), np.full(512, 1024.0), np.zeros(512), np.full(512, 128.0))
@@ -87,7 +87,7 @@ def test_uncalibrated_is_a_bound_and_holds_the_truth_and_calibration_narrows_it(
         assert bound.low == pytest.approx(roof.sol(step))
         assert bound.low < held.seconds < bound.high
         assert interval.low < held.seconds < interval.high
-        assert interval.high - interval.low < 0.25 * (bound.high - bound.low)
+        assert interval.high - interval.low < 0.35 * (bound.high - bound.low)
     assert "assumes" in unknown.source
 
 
