@@ -158,7 +158,7 @@ async def searched(folder: Path) -> list[Row]:
         "load": {"kind": "search", "low": 50.0},
         "slo": [{"metric": "e2el", "quantile": 0.99, "limit_ms": 600}],
         "min_requests": 1000,
-        "steady": {"min_s": 3, "max_s": 40},
+        "steady": {"min_s": 12, "max_s": 60},
     }, output=21)  # fmt: skip
     answer = result.capacity
     low, high = (answer.low or 0.0, answer.high or 0.0) if answer is not None else (0.0, 0.0)
