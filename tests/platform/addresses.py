@@ -38,6 +38,12 @@ def fill(route: str, pk: object) -> str:
     return "/api/v1/" + "/".join(parts)
 
 
+def kind_of(route: str, rows: dict[str, Any]) -> str | None:
+    """Which of `rows` an address is about, by the words in it; None where it names none of them."""
+    words = route.partition("<")[0].split("/")
+    return next((name for word in words for name in (word, word.removesuffix("s")) if name in rows), None)
+
+
 def one_of_each(team: Team) -> dict[str, Any]:
     """One row of everything that a team can own, by the first part of its address."""
     user = factories.make_user(team, Role.ADMIN)
@@ -71,7 +77,7 @@ def one_of_each(team: Team) -> dict[str, Any]:
 
 
 def evaluations(team: Team) -> dict[str, Any]:
-    """Their addresses all begin alike, so that each is tried with each of these ids."""
+    """By the second part of their address, as all begin alike."""
     run = factories.make_run(team=team)
     return {
         "suite": run.suite,

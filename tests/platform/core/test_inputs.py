@@ -11,7 +11,7 @@ from tursiops.core.views import DeclaredView
 from tursiops.jobs.models import Job
 
 from tests import factories
-from tests.platform.addresses import ROUTES, addresses, fill, one_of_each
+from tests.platform.addresses import ROUTES, addresses, fill, kind_of, one_of_each
 from tests.platform.api_bases import assert_error_shape
 
 MADE_ELSEWHERE = {"schema", "docs"}  # drf-spectacular's own views
@@ -73,7 +73,7 @@ def each_address(team) -> list[str]:
     rows = one_of_each(team)
     node = rows["instances"].node
     rows["nodes"] = node
-    return [fill(route, getattr(rows.get(route.partition("/")[0]), "pk", "")) for route in ROUTES]
+    return [fill(route, getattr(rows.get(kind_of(route, rows) or ""), "pk", "")) for route in ROUTES]
 
 
 @pytest.mark.django_db

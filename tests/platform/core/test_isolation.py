@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.platform.addresses import ROUTES, addresses, fill, one_of_each
+from tests.platform.addresses import ROUTES, addresses, fill, kind_of, one_of_each
 
 OPEN = {"auth/session", "auth/login", "auth/logout", "schema", "docs"}  # answer strangers, with nothing of a team's
 
@@ -37,8 +37,7 @@ def test_rows_of_another_team_are_not_found(api, admin, theirs):
     """By every method: never found, never changed. An address of a kind not known here is tried with every id."""
     client = api(admin)
     for route in [route for route in ROUTES if "<" in route and not route.startswith("nodes")]:
-        words = route.partition("<")[0].split("/")
-        kind = next((name for word in words for name in (word, word.removesuffix("s")) if name in theirs), None)
+        kind = kind_of(route, theirs)
         for row in theirs.values() if kind is None else [theirs[kind]]:
             for method in ("get", "post", "patch", "put", "delete"):
                 response = getattr(client, method)(fill(route, row.pk), *([] if method == "get" else [{}]))
