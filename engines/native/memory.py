@@ -269,7 +269,7 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     per_token = 2 * shape.hidden + max(3 * shape.ffn, 3 * q + 2 * kv)  # in the gated MLP, or around attention
     tokens = demand.max_num_seqs * demand.max_model_len
     gathered = 2 * kv * width * min(tokens, GATHERED_KEYS) if demand.device == "cpu" else 0
-    sampling = {"cpu": 12, "cuda": width + 4}[demand.device]  # bytes: logits, scores, noise
+    sampling = {"cpu": 12, "cuda": 2 * width + 4}[demand.device]  # bytes: logits (of graphs, too), scores, noise
     logits = sampling * demand.max_num_seqs * shape.vocab
     return demand.max_batched_tokens * per_token * width + gathered + logits
 

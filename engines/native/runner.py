@@ -67,12 +67,16 @@ class Undrawn:
     """A pass that has come as far as its logits."""
 
     def __init__(self, output: StepOutput, places: np.ndarray[tuple[int], np.dtype[np.intp]], draw: Draw) -> None:
-        self.output, self._places, self._draw = output, places, draw
+        self.output, self._places = output, places
+        self._draw: Draw | None = draw  # holds the logits
         self._copied: Copied | None = None
 
     @torch.inference_mode()
     def draw(self, masks: TokenMasks | None) -> None:
-        self._copied = Copied(self.output, self._places, self._draw(self.output, masks))
+        if self._draw is None:
+            raise ValueError("this pass has drawn its tokens")
+        tokens, self._draw = self._draw(self.output, masks), None
+        self._copied = Copied(self.output, self._places, tokens)
 
     def wait(self) -> StepOutput:
         if self._copied is None:
@@ -118,10 +122,11 @@ class ModelRunner:
         if longest < 1:
             return
         drawn = [SamplingParams(temperature=0), SamplingParams(temperature=1, top_p=0.5), SamplingParams(logprobs=1)]
-        for params in (drawn[1], drawn[0]):
+        anything = TokenMasks(np.zeros(1, np.int64), np.full((1, -(-self.vocab_size // 32)), -1, np.int32))
+        for params, masks in ((drawn[1], None), (drawn[0], None), (drawn[0], anything)):
             self.add(0, [0, 0], params, 2)
             row, one = np.zeros(self.sizes.max_num_seqs, np.int32), np.ones(self.sizes.max_num_seqs, np.int32)
-            self.launch(StepPlan(row, one, one, sample=one > 0)).wait()
+            self.launch(StepPlan(row, one, one, sample=one > 0, masks=masks)).wait()
         for count, params in [*((min(n, longest), drawn[0]) for n in (128, 12, 2)), *((1, each) for each in drawn)]:
             prompt = [0] * (count + 1)
             self.add(0, prompt, params, len(prompt))

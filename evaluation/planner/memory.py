@@ -39,7 +39,7 @@ class Engine(Struct, kw_only=True, frozen=True):
     max_length: int = 0  # tokens of one request; 0: the model's
     saves_windows: bool = False
     overhead: int = 400 * MIB
-    sampling: int = 6
+    sampling: int = 8
     gathered_keys: int = 0  # of a CPU: padded keys that a decode step gathers
     scratch: int = 0  # of int8 products on a CPU
     depth: int = 2  # steps on their way at once
@@ -49,7 +49,7 @@ class Engine(Struct, kw_only=True, frozen=True):
 def native(device: Gpu, scheme: Scheme, **changes: int | float | bool) -> Engine:
     """The native engine's choices where its options are left alone (engines/native/memory.py)."""
     if device.kind == "gpu":
-        base = Engine(sampling=8 if scheme.compute == "float32" else 6)
+        base = Engine(sampling=12 if scheme.compute == "float32" else 8)
     else:
         scratch = 120 * MIB if scheme.name == "int8" else 0
         base = Engine(
