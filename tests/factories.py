@@ -218,6 +218,14 @@ def make_suite(team: Team | None = None, *, spec: dict[str, Any] | None = None, 
     return suite
 
 
+def make_suite_version(suite: Suite) -> SuiteVersion:
+    """The suite's next version, which becomes its current one."""
+    version = SuiteVersion.objects.create(suite=suite, number=suite.versions.count() + 1, spec=suite.current.spec)
+    suite.current = version
+    suite.save()
+    return version
+
+
 def make_endpoint(team: Team | None = None, **fields: Any) -> ExternalEndpoint:
     defaults = {"name": unique("endpoint"), "url": "https://api.example.com", "model": "some-model"}
     return ExternalEndpoint.objects.create(team=team or make_team(), **{**defaults, **fields})

@@ -53,7 +53,7 @@ def _new_key(run: Run, target: Target) -> str:
             "the person who asked for this run has no account any more, and its key would have their rights",
             "Start it, or save its schedule, as somebody else.",
         )
-    until = timezone.now() + timedelta(seconds=specs.time_limit_s(run.suite_version.spec))
+    until = timezone.now() + timedelta(seconds=specs.time_limit_s(run.suite_version.spec) + KNOWN_WITHIN_S)
     key, secret = create_api_key(
         team=run.team,
         actor=Actor(owner.get_username(), owner),

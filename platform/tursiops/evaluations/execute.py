@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import structlog
+from django.db import DatabaseError, InterfaceError, connection
+
 from engines.protocol import ChildError
 from tursiops.deployments.derive import DeploymentState
 from tursiops.deployments.models import Deployment, Desired
@@ -18,6 +21,8 @@ from tursiops.evaluations.models import ON_TARGET, Run, Verdict
 from tursiops.evaluations.targets import Target
 from tursiops.jobs.kinds import JobKind
 from tursiops.jobs.run import JobRun, LeaseLost, Outcome, WorkerStopping
+
+log = structlog.get_logger(__name__)
 
 LOOK_AT_TARGET_S = 2.0
 _SERVING = (DeploymentState.READY, DeploymentState.DEGRADED)
@@ -29,7 +34,8 @@ def run(run: JobRun) -> Outcome:
         raise ChildError("run_gone", "the run was deleted", "Start it again.")
     target = targets.of(row)
     if target is None:
-        raise ChildError("target_gone", f"{row.target_name} was deleted", "Choose another target.")
+        raise ChildError("target_gone", f"the target {row.target_name} was deleted", "Choose another target.")
+    targets.require_one_key(target, specs.served_names(row.suite_version.spec))
     _refuse_if_shared(row, target)
     _remember_target(row, target)
     try:
@@ -53,8 +59,9 @@ def run(run: JobRun) -> Outcome:
 
 
 def _refuse_if_shared(row: Run, target: Target) -> None:
-    """A job that was retried by hand did not stand in line."""
-    other = selectors.on_target(target).filter(state__in=ON_TARGET).exclude(pk=row.pk).first()
+    """A run that was retried by hand did not stand in line: it yields to the later one that did, never that to it."""
+    later = selectors.on_target(target).filter(state__in=ON_TARGET, created_at__gt=row.created_at)
+    other = later.exclude(pk=row.pk).first()
     if other is not None:
         raise ChildError(
             "target_busy",
@@ -70,7 +77,7 @@ def _remember_target(row: Run, target: Target) -> None:
     deployment = target.deployment
     derived = derived_state(deployment)
     if derived.state not in _SERVING:
-        why = f"{deployment.name} is {derived.state}. {derived.reason}".strip()
+        why = f"{deployment.name} does not serve: it is {derived.state}. {derived.reason}".strip()
         raise ChildError("target_not_ready", why, "Start it, and run this again when it is ready.")
     revision = deployment.current
     assert revision is not None  # a deployment that serves has one
@@ -105,20 +112,37 @@ def command(part: str, spec: dict[str, Any], folder: Path) -> list[str]:
 
 
 class TargetWatch:
-    """Ends the run, with what it has measured, when the deployment under it goes away or becomes another."""
+    """Ends the run, with what it has measured, when the deployment under it goes away or becomes another, or when it
+    is at work for longer than its suite can take."""
 
     def __init__(self, row: Run, target: Target) -> None:
+        self._run = row.pk
         self._deployment = target.deployment
         self._revision = row.revision_number
-        self._looked_at = time.monotonic()
+        self._limit_s = specs.time_limit_s(row.suite_version.spec)
+        self._began_at = self._looked_at = time.monotonic()
 
     def __call__(self) -> None:
         """Raises ChildError."""
-        if self._deployment is None or time.monotonic() - self._looked_at < LOOK_AT_TARGET_S:
+        now = time.monotonic()
+        if now - self._began_at > self._limit_s:
+            raise ChildError(
+                "too_long",
+                f"it was still at work after {self._limit_s / 60:.0f} minutes, longer than its suite should take",
+                "Ask less of it (fewer levels or rows, a lower steady.max_s), or see why its target is so slow.",
+            )
+        if self._deployment is None or now - self._looked_at < LOOK_AT_TARGET_S:
             return
-        self._looked_at = time.monotonic()
-        name = self._deployment.name
-        now = Deployment.objects.filter(pk=self._deployment.pk).values_list("desired", "current__number").first()
+        self._looked_at = now
+        try:
+            self._look_at(self._deployment)
+        except (DatabaseError, InterfaceError) as error:  # JobRun says for how long work goes on without it
+            connection.close()
+            log.warning("evaluation.database_away", run=str(self._run), error=str(error))
+
+    def _look_at(self, deployment: Deployment) -> None:
+        name = deployment.name
+        now = Deployment.objects.filter(pk=deployment.pk).values_list("desired", "current__number").first()
         if now is None or now[0] != Desired.RUNNING:
             how = "deleted" if now is None or now[0] == Desired.DELETED else now[0]
             raise ChildError("target_gone", f"{name} was {how} while it was measured", "Start it, then run this again.")

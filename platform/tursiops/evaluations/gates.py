@@ -89,6 +89,9 @@ def of_gate(gate: Gate, version_id: uuid.UUID, version_label: str) -> list[Refus
             f"Gate {gate.name}: {gate.suite.name} has not run to its end on {version_label} "
             f"in the last {gate.max_age_days} days."
         )
+        if selectors.outdated_evidence(gate.suite, version_id, since):
+            changed = f"{gate.suite.name} has changed since it last ran there."
+            message = f"{message} {changed}"
         hint = f"Deploy {version_label} beside the one that serves, and run {gate.suite.name} on it."
         return [Refusal(message, hint, _detail(gate, None, "no_run"))]
     found = []

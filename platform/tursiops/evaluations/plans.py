@@ -160,10 +160,13 @@ def put_to_test(*, plan: Plan, run: Run, actor: Actor, choice: int | None = None
 
 
 def follow(run: Run) -> None:
-    """Called in the transaction that ends the run."""
-    for plan in Plan.objects.filter(run=run).select_related("team", "version__model", "run"):
+    """Called in the transaction that ends the run, however it ends."""
+    for plan in Plan.objects.filter(run=run).select_related("team", "version__model"):
         _compare(plan, run)
-        _tell(plan, EVALUATOR, "plan.confirmed", f"the plan {plan.name} was measured by the run of {run}")
+        if run.state == RunState.COMPLETED:
+            _tell(plan, EVALUATOR, "plan.confirmed", f"the plan {plan.name} was measured by the run of {run}")
+        else:
+            _tell(plan, EVALUATOR, "plan.unconfirmed", f"the plan {plan.name} was not measured: the run is {run.state}")
 
 
 def _compare(plan: Plan, run: Run) -> None:

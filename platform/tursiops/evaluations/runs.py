@@ -14,7 +14,7 @@ from tursiops.accounts.models import Team, User
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.deployments.models import Deployment
-from tursiops.evaluations import access, baselines, figures, plans, results, rows, selectors, targets
+from tursiops.evaluations import access, baselines, evidence, figures, plans, results, rows, selectors, specs, targets
 from tursiops.evaluations.models import ON_TARGET, UNENDED, ExternalEndpoint, Run, RunState, Schedule, Suite, Verdict
 from tursiops.evaluations.targets import Target
 from tursiops.jobs import queue
@@ -38,7 +38,8 @@ def create_run(
     """Start a run, or put it in line behind the one on the same target. The caller has seen that all is of his team.
 
     With a key that the team has used before, the run of that time is returned. Raises Conflict where the deployment
-    does not run, TursiopsError where the endpoint's address is not allowed (any more).
+    does not run, TursiopsError where the endpoint's address is not allowed (any more) or the suite asks deployments
+    beside it.
     """
     team = suite.team
     past = _past(team, idempotency_key)
@@ -48,6 +49,7 @@ def create_run(
         raise TursiopsError("A run belongs to a person: its key has their rights.")
     version = suite.current
     assert version is not None  # a suite is made with its first
+    targets.require_one_key(target, specs.served_names(version.spec))
     if target.deployment is not None:
         targets.require_running(target.deployment)
     elif target.endpoint is not None:
@@ -144,6 +146,7 @@ def _end_without_target(run: Run) -> int:
     if ended:
         run.refresh_from_db()
         tell(run, EVALUATOR, "was not made: its target is gone")
+        plans.follow(run)
     return ended
 
 
@@ -157,6 +160,7 @@ def cancel_run(*, run: Run, actor: Actor) -> Run:
         if waited:
             run.refresh_from_db()
             tell(run, actor, "was cancelled")
+            plans.follow(run)
             return run
     run.refresh_from_db()
     if run.job is None or run.state not in ON_TARGET:
@@ -170,11 +174,13 @@ def cancel_run(*, run: Run, actor: Actor) -> Run:
 
 @transaction.atomic
 def delete_run(*, run: Run, actor: Actor) -> None:
-    """With its files. Raises Conflict while it is at work, or where it is a baseline."""
+    """With its files. Raises Conflict while it is at work, or where it is a baseline; NotAdmin where a gate rests on
+    its suite."""
     if run.state in UNENDED:
         raise Conflict(f"This run is {run.state}.", code="in_use", hint="Cancel it first.")
     if run.baselines.exists():
         raise Conflict("This run is a baseline.", code="in_use", hint="Set another baseline, or remove it, first.")
+    evidence.require_admin(run.suite, actor, "deletes its runs")
     record_change(
         team=run.team,
         actor=actor,
@@ -189,10 +195,16 @@ def delete_run(*, run: Run, actor: Actor) -> None:
 
 
 def on_state(job: Job) -> None:
-    """The run follows its job, in the transaction of each change of the job's state."""
+    """The run follows its job, in the transaction of each change of the job's state.
+
+    Raises Conflict, and so keeps the job as it is, where an ended run would be retried beside another.
+    """
     run = selectors.runs().filter(job=job).first()
     if run is None:
         return
+    target = targets.of(run)
+    if job.state == JobState.QUEUED and run.state not in UNENDED and target is not None:
+        _refuse_beside_another(run, target)
     run.job = job  # as just written
     if job.state != JobState.RUNNING and job.state != JobState.CANCELLING:
         access.close(run)  # a lost worker has left its key
@@ -224,11 +236,22 @@ def on_state(job: Job) -> None:
     tell(run, EVALUATOR, f"is {run.state}" + (f": {run.verdict}" if run.verdict else ""))
     if run.regressions and run.state == RunState.COMPLETED:
         _alert(run)
-    if run.state == RunState.COMPLETED:
+    if job.state in ENDED:
         plans.follow(run)
-    target = targets.of(run)
-    if job.state in ENDED and target is not None:
-        transaction.on_commit(lambda: start_next(target))
+        if target is not None:
+            transaction.on_commit(lambda: start_next(target))
+
+
+def _refuse_beside_another(run: Run, target: Target) -> None:
+    """A run that is retried did not stand in line: it yields to the one that did."""
+    _lock(target)
+    other = selectors.on_target(target).filter(state__in=ON_TARGET).exclude(pk=run.pk).first()
+    if other is not None:
+        raise Conflict(
+            f"The run of {other.suite.name} is on {target.name}: two at once would spoil both.",
+            code="target_busy",
+            hint="Wait for its end, then retry this one.",
+        )
 
 
 def _ended(run: Run, job: Job) -> RunState:
@@ -241,14 +264,22 @@ def _ended(run: Run, job: Job) -> RunState:
 
 
 def _compare(run: Run) -> None:
-    """Mark regressions; a run that passed without any becomes the baseline, unless a person chose one."""
+    """Mark regressions; a run that passed without any becomes the baseline, unless a person chose one.
+
+    Runs of two versions of a suite measured two things: they are not compared.
+    """
     target = targets.of(run)
     if target is None:
         return
     found = baselines.of(run.suite, target)
     if found is not None and found.run_id != run.pk:
-        run.baseline = found.run
-        run.regressions = figures.regressions(run.figures, found.run.figures)
+        if found.run.suite_version_id == run.suite_version_id:
+            run.baseline = found.run
+            run.regressions = figures.regressions(run.figures, found.run.figures)
+        elif found.by_hand:
+            then, now = found.run.suite_version.number, run.suite_version.number
+            told = f"Compared with nothing: the baseline is of version {then} of the suite, this run of version {now}."
+            run.reason = f"{told} {run.reason}".strip()[:500]
     good = run.verdict == Verdict.PASS and not run.regressions
     if good and run.suite.auto_baseline and (found is None or not found.by_hand):
         baselines.follow(run, target)

@@ -102,8 +102,9 @@ def _keep_task(schedule: Schedule) -> None:
 def fire(*, schedule_id: uuid.UUID, now: datetime | None = None) -> Run | None:
     """Make the run of the newest time that has come; None where there is nothing to do, or the reason is told.
 
-    Idempotent: one time makes one run, however often the message comes. Times that passed while nothing could fire
-    are counted; the newest of them is run late, or left out, as the schedule says.
+    Idempotent: one time makes one run, however often the message comes. The run is made in the transaction that notes
+    its time: a worker that is killed between both loses neither. Times that passed while nothing could fire are
+    counted; the newest of them is run late, or left out, as the schedule says.
     """
     now = now or timezone.now()
     with transaction.atomic():
@@ -127,11 +128,12 @@ def fire(*, schedule_id: uuid.UUID, now: datetime | None = None) -> Run | None:
         if missed:
             told = "left out" if skipped else "run once, late"
             _tell(schedule, SCHEDULER, "schedule.missed", f"{schedule.name}: {schedule.reason[:-1]}; {told}")
-    return None if skipped else _run(schedule, newest)
+        return None if skipped else _run(schedule, newest)
 
 
 def _run(schedule: Schedule, at: datetime) -> Run | None:
-    """Refusals become the schedule's reason and an event: nobody waits for an answer at night."""
+    """In the transaction of `fire`. Refusals become the schedule's reason and an event: nobody waits for an answer at
+    night."""
     target = targets.of(schedule)
     owner = schedule.owner
     try:
@@ -140,19 +142,19 @@ def _run(schedule: Schedule, at: datetime) -> Run | None:
                 "Who saved this schedule may not start runs in this team any more.", hint="Save it as somebody else."
             )
         assert target is not None  # it goes with its target
-        return runs.create_run(
-            suite=schedule.suite,
-            target=target,
-            actor=Actor(owner.get_username(), owner),
-            schedule=schedule,
-            idempotency_key=f"schedule {schedule.pk} {rows.time(at)}",
-        )
+        with transaction.atomic():  # a savepoint: a refusal takes nothing else back
+            return runs.create_run(
+                suite=schedule.suite,
+                target=target,
+                actor=Actor(owner.get_username(), owner),
+                schedule=schedule,
+                idempotency_key=f"schedule {schedule.pk} {rows.time(at)}",
+            )
     except TursiopsError as error:
         log.warning("evaluation.schedule_refused", schedule=str(schedule.pk), error=error.message)
-        with transaction.atomic():
-            schedule.reason = f"{error.message} {error.hint}".strip()[:500]
-            schedule.save(update_fields=["reason", "updated_at"])
-            _tell(schedule, SCHEDULER, "schedule.failed", f"{schedule.name} made no run: {schedule.reason}")
+        schedule.reason = f"{error.message} {error.hint}".strip()[:500]
+        schedule.save(update_fields=["reason", "updated_at"])
+        _tell(schedule, SCHEDULER, "schedule.failed", f"{schedule.name} made no run: {schedule.reason}")
         return None
 
 

@@ -65,7 +65,7 @@ def schedules() -> RestrictedQuerySet:
 
 
 def baselines() -> RestrictedQuerySet:
-    return Baseline.objects.select_related("team", "suite", "deployment", "endpoint", "run")
+    return Baseline.objects.select_related("team", "suite", "deployment", "endpoint", "run").defer("run__results")
 
 
 def gates() -> RestrictedQuerySet:
@@ -73,18 +73,24 @@ def gates() -> RestrictedQuerySet:
 
 
 def plans() -> RestrictedQuerySet:
-    return Plan.objects.select_related("team", "version__model", "run", "created_by")
+    return Plan.objects.select_related("team", "version__model", "created_by")
 
 
 def evidence(suite: Suite, version_id: uuid.UUID, since: datetime) -> Run | None:
-    """The newest run of the suite on that version that ended by itself."""
-    run: Run | None = (
-        runs()
-        .filter(suite=suite, version_id=version_id, state=RunState.COMPLETED, finished_at__gte=since)
-        .order_by("-finished_at")
-        .first()
-    )
+    """The newest run on that version that ended by itself, of the suite as it is now: an earlier one asked another
+    question."""
+    found = _completed(suite, version_id, since).filter(suite_version=suite.current_id)
+    run: Run | None = found.order_by("-finished_at").first()
     return run
+
+
+def outdated_evidence(suite: Suite, version_id: uuid.UUID, since: datetime) -> bool:
+    """There is a run on that version, of the suite as it was before its last change."""
+    return bool(_completed(suite, version_id, since).exclude(suite_version=suite.current_id).exists())
+
+
+def _completed(suite: Suite, version_id: uuid.UUID, since: datetime) -> Any:
+    return runs().filter(suite=suite, version_id=version_id, state=RunState.COMPLETED, finished_at__gte=since)
 
 
 def points(run: Run, after: int) -> list[JobMetric]:

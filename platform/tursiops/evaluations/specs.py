@@ -11,13 +11,15 @@ What a team writes must not read the server's files or call addresses of its cho
 from __future__ import annotations
 
 import copy
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from evaluation.profile import ProfileError, read_profile
+from evaluation.quality import sets
 from evaluation.quality.suite import read_suite
-from evaluation.schema import RunSpec, Search, Sweep
+from evaluation.schema import Rate, RunSpec, Search, Sweep
 from evaluation.spec_errors import SpecError, read_spec
 from tursiops.accounts.models import Team
 from tursiops.core import store
@@ -31,6 +33,8 @@ ENDPOINT_FIELDS = ("api", "timeout_s", "extra_body")  # the rest of an endpoint 
 BESIDE = ("reference", "judge")  # further endpoints of the quality part: {"deployment": name, …}
 CORPUS, BUNDLED = "corpus:", "bundled:"
 _ANYWHERE = {"url": "http://target.invalid"}  # stands for the target while a suite has none
+_LM_EVAL_TASK = re.compile(r"[A-Za-z0-9_-]+")  # a name, not a path: lm-eval would run the file's code
+MOST_LEVELS, MOST_PROCESSES, MOST_S = 64, 64, 3600.0  # of one run, on a machine that others use, too
 _SPARE_S = 900.0  # for building the data set, calibration and the report
 _QUALITY_S = 6 * 3600.0
 
@@ -75,11 +79,46 @@ def _check_part(name: str, part: Part, team: Team, read: Callable[[Part], Any]) 
             )
         endpoint |= _ANYWHERE
     try:
-        read(whole)
+        found = read(whole)
     except SpecError as error:
         raise _refuse(f"spec.{name}{error.path.removeprefix('$')}", error.reason, error.fix) from error
+    for path, value, most in _bounded(found):
+        if value > most:
+            raise _refuse(f"spec.{name}.{path}", f"{value:g} is too much for one run", f"At most {most:g} here")
+    _check_tasks(name, whole)
     for path, holder, key in _files(name, whole):
         _resolved(f"spec.{name}.{path}", holder[key], team)
+
+
+def _bounded(found: Any) -> Iterator[tuple[str, float, float]]:
+    """(path, value, its upper bound) of each field that says how long, or how hard, a run is at work."""
+    for field in ("endpoint", *BESIDE):
+        endpoint = getattr(found, field, None)
+        if endpoint is not None:
+            yield f"{field}.timeout_s", endpoint.timeout_s, MOST_S
+    if isinstance(found, RunSpec):
+        yield "steady.max_s", found.steady.max_s, MOST_S
+        yield "warm_up_s", found.warm_up_s, MOST_S
+        yield "cool_down_s", found.cool_down_s, MOST_S
+        yield "load.ramp_s", _ramp_s(found), MOST_S
+        yield "processes", found.processes, MOST_PROCESSES
+        yield "load.max_levels" if isinstance(found.load, Search) else "load.rates", _levels(found), MOST_LEVELS
+
+
+def _check_tasks(name: str, part: Part) -> None:
+    """lm-eval takes paths of task files, which are code. Raises TursiopsError. The part is valid."""
+    for index, task in enumerate(part["tasks"] if name == "quality" else []):
+        if task["kind"] != "lm_eval":
+            continue
+        path = f"spec.quality.tasks[{index}]"
+        for place, one in enumerate(task["tasks"]):
+            if not _LM_EVAL_TASK.fullmatch(one):
+                raise _refuse(f"{path}.tasks[{place}]", f"{one!r} is no name of a task", "Letters, digits, _ and -")
+        if task.get("include_path"):
+            raise _refuse(f"{path}.include_path", "task files are code, and are not read here", "Leave it out")
+        if task.get("data", BUNDLED) != BUNDLED:
+            fix = f"Leave it out; a task of kind rules or choices takes {CORPUS}<id>"
+            raise _refuse(f"{path}.data", "the tasks of lm-eval have rows of their own", fix)
 
 
 def _endpoints(name: str, part: Part) -> Iterator[tuple[str, Any]]:
@@ -98,8 +137,8 @@ def _files(name: str, part: Part) -> Iterator[tuple[str, Part, str]]:
             yield "dataset.path", part["dataset"], "path"
         return
     for index, task in enumerate(part["tasks"]):
-        for key in ("data", "calibration", "include_path"):
-            if task.get(key):
+        for key in ("data", "calibration"):
+            if task.get(key) and task["kind"] != "lm_eval":
                 yield f"tasks[{index}].{key}", task, key
     for index, gate in enumerate([part, *part.get("gates", [])]):
         if gate.get("baseline"):
@@ -109,6 +148,9 @@ def _files(name: str, part: Part) -> Iterator[tuple[str, Part, str]]:
 def _resolved(where: str, named: str, team: Team) -> str:
     """The path on this server of what a field names. Raises TursiopsError."""
     if named.startswith(BUNDLED):
+        known = sorted(sets.manifest())
+        if named.removeprefix(BUNDLED) not in known:
+            raise _refuse(where, f"no set {named} comes with evaluation", f"There are: {', '.join(known)}")
         return named
     if not named.startswith(CORPUS):
         fix = f"Upload the text as a corpus and write {CORPUS}<id>, or name one that is {BUNDLED}<name>."
@@ -142,6 +184,7 @@ def for_run(name: str, part: Part, *, endpoint: Part, gateway: Part, team: Team,
             given |= {**gateway, "model": _deployment(f"spec.{name}.{field}", given.pop("deployment"), team).name}
         else:
             given |= {**endpoint, **{key: given[key] for key in ENDPOINT_FIELDS if key in given}}
+    _check_tasks(name, whole)  # again: it may have been stored before this was asked
     for path, holder, key in _files(name, whole):
         holder[key] = _resolved(f"spec.{name}.{path}", holder[key], team)
     if seed is not None:
@@ -160,10 +203,15 @@ def time_limit_s(spec: Part) -> float:
     limit = _SPARE_S
     if spec.get("load"):
         load = read_spec({**spec["load"], "endpoint": {**spec["load"].get("endpoint", {}), **_ANYWHERE}})
-        limit += _levels(load) * (load.steady.max_s + load.warm_up_s + load.cool_down_s + load.endpoint.timeout_s)
+        warm_up_s = max(load.warm_up_s, _ramp_s(load))
+        limit += _levels(load) * (load.steady.max_s + warm_up_s + load.cool_down_s + load.endpoint.timeout_s)
     if spec.get("quality"):
         limit += _QUALITY_S
     return limit
+
+
+def _ramp_s(spec: RunSpec) -> float:
+    return spec.load.ramp_s if isinstance(spec.load, Rate) else 0.0
 
 
 def _levels(spec: RunSpec) -> int:

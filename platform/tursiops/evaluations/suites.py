@@ -11,7 +11,7 @@ from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.deployments.checks import refuse
-from tursiops.evaluations import rows, specs, targets
+from tursiops.evaluations import evidence, rows, specs, targets
 from tursiops.evaluations.models import UNENDED, ExternalEndpoint, Run, Schedule, Suite, SuiteVersion
 from tursiops.jobs import queue
 
@@ -42,7 +42,10 @@ def update_suite(
     auto_baseline: bool | None = None,
     spec: dict[str, Any] | None = None,
 ) -> Suite:
-    """None leaves a field as it is; another spec makes the suite's next version."""
+    """None leaves a field as it is; another spec makes the suite's next version.
+
+    Raises TursiopsError; of another spec, while a gate rests on the suite, NotAdmin.
+    """
     checked = specs.check(spec, suite.team) if spec is not None else None
     given = {"name": name, "description": description, "auto_baseline": auto_baseline}
     try:
@@ -59,6 +62,7 @@ def update_suite(
             row.save()
             before = row.current
             if checked is not None and (before is None or before.spec != checked):
+                evidence.require_admin(row, actor, "changes what it measures")
                 fresh = _next_version(row, checked, actor)
                 changes["version"] = [before.number if before else None, fresh.number]
             if changes:

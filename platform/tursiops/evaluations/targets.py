@@ -64,6 +64,19 @@ def require_running(deployment: Deployment) -> None:
         )
 
 
+def require_one_key(target: Target, beside: list[str]) -> None:
+    """A run has one key: an endpoint's must not go to the gateway. `beside`: deployments that the suite asks, too.
+
+    Raises TursiopsError.
+    """
+    if target.endpoint is not None and beside:
+        names = " and ".join(sorted(set(beside)))
+        name = target.endpoint.name
+        message = f"The suite asks {names}, too: a run has one key, and that of {name} must not go there."
+        hint = "Choose a deployment as the target, or a suite without judge and reference."
+        raise TursiopsError(f"endpoint: {message}", hint=hint, fields={"endpoint": [f"{message} {hint}"]})
+
+
 def check_url(url: str) -> str:
     """The URL without a trailing slash or /v1. Raises TursiopsError naming what is wrong with it.
 

@@ -28,6 +28,10 @@ COMPLETE = [
     "platform/tursiops/deployments/derive.py",
     "platform/tursiops/deployments/plan.py",
     "platform/tursiops/deployments/apply.py",
+    *(
+        f"platform/tursiops/evaluations/{name}.py"
+        for name in ("access", "evidence", "execute", "gates", "plans", "results", "runs")
+    ),
     "engines/native/contract.py",
 ]
 VERBS = [*observed._VERBS.values(), "is to stop", "is gone"]
@@ -48,10 +52,24 @@ COMPOSED = {
         for verb in ("was stopped", "was started", "was deleted")
     },
     **{f"{{}} {{}} {{}} {verb}{end}": [verb] for verb, end in itertools.product(VERBS, (".", ": {}"))},
+    **{
+        f"Gate {{}}: {{}} is {{}} in the run of {{}}; at {edge} {{}} is asked.": [
+            "Gate {}: {} is {} in the run of {}",
+            f"{{}}; at {edge} {{}} is asked.",
+        ]
+        for edge in ("least", "most")
+    },
     "{} {}: {}": ["{} {}: {}"],
     "{}: {}": ["{}: {}"],
 }
-NEVER_ALONE = {"The engine was ended by {}{}.", "The engine ended with exit code {}{}.", "{} ready.", "{} {} requests."}
+NEVER_ALONE = {
+    "The engine was ended by {}{}.",
+    "The engine ended with exit code {}{}.",
+    "{} ready.",
+    "{} {} requests.",
+    "{}; at least {} is asked.",
+    "{}; at most {} is asked.",
+}
 
 
 def template(node: ast.AST) -> str:

@@ -82,6 +82,22 @@ def test_a_version_that_was_not_measured_is_not_moved_to(api, member, candidate)
     assert Alias.objects.get().version == candidate
 
 
+def test_a_run_of_the_suite_as_it_was_is_no_evidence(api, member, candidate):
+    gate = gate_for(candidate)
+    measured(gate, candidate)
+    factories.make_suite_version(gate.suite)
+    assert refusal(api(member), candidate).endswith(f"{gate.suite.name} has changed since it last ran there.")
+    measured(gate, candidate)
+    assert move(api(member), candidate).status_code == 200
+
+
+def test_a_run_that_a_gate_may_rest_on_is_deleted_by_admins_alone(api, member, admin, candidate):
+    run = measured(gate_for(candidate), candidate, verdict="fail")
+    url = f"/api/v1/evaluations/runs/{run.pk}"
+    assert "only an admin of the team deletes its runs" in assert_error_shape(api(member).delete(url), 403)["message"]
+    assert api(admin).delete(url).status_code == 204
+
+
 @pytest.mark.parametrize(
     ("gate", "run", "says"),
     [

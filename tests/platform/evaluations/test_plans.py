@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from tursiops.evaluations.models import Plan
+from tursiops.evaluations import runs
+from tursiops.evaluations.models import Plan, Run
 
 from tests import factories
 from tests.platform.api_bases import DeleteBase, GetBase, ListBase, assert_error_shape
@@ -78,6 +79,23 @@ def test_a_run_confirms_a_plan_with_residuals(api, member, team, asked, suite, s
     [residual] = [item for item in shown["residuals"] if item["metric"] == "e2el_p95"]
     assert (residual["measured"], shown["reason"], shown["choice"]) == (900.0, "", 0)
     assert residual["low"] < residual["high"]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "incomplete", "gone"])
+def test_a_run_that_is_not_made_or_breaks_off_tells_its_plan(api, member, asked, started, children, end):
+    plan = api(member).post(PLANS, asked).json()
+    first = started()
+    run = first if end == "incomplete" else started()
+    api(member).post(f"{PLANS}/{plan['id']}/confirm", {"run": str(run.pk)})
+    if end == "incomplete":
+        children.act = "fail"
+        worked(run)
+    elif end == "cancelled":
+        api(member).post(f"/api/v1/evaluations/runs/{run.pk}/cancel")
+    else:
+        Run.objects.filter(pk=run.pk).update(deployment=None)
+        runs.start_waiting()
+    assert f"is {'errored' if end == 'gone' else end}." in api(member).get(f"{PLANS}/{plan['id']}").json()["reason"]
 
 
 def test_a_run_at_another_rate_confirms_nothing_and_says_why(api, member, asked, started, children):

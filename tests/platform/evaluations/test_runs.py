@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from django.utils import timezone
 from tursiops.accounts.models import ApiKey
 from tursiops.core.models import Event
@@ -15,10 +16,12 @@ from tursiops.deployments import services as deployments
 from tursiops.deployments.models import Deployment
 from tursiops.evaluations import execute, results, runs
 from tursiops.evaluations.models import Baseline, Run, RunState
+from tursiops.evaluations.targets import Target
 from tursiops.jobs import runner
 from tursiops.jobs import services as jobs
 from tursiops.jobs.models import Job, JobMetric, JobState
 
+from engines.protocol import ChildError
 from tests import factories
 from tests.platform.api_bases import assert_error_shape
 from tests.platform.evaluations.conftest import document, event_kinds, worked
@@ -108,14 +111,57 @@ def test_a_run_whose_target_is_gone_before_its_turn_says_so(started, children, s
     assert (second.state, second.reason) == ("errored", f"{serving.name} was deleted before its turn came.")
 
 
-def test_a_job_that_was_retried_past_the_line_is_refused(started, children):
+def test_a_run_that_is_retried_yields_to_the_one_that_stood_in_line(api, member, started, children):
     children.act = "fail"
     first = worked(started())
     second = started()
     assert second.state == RunState.QUEUED
-    jobs.retry_job(job=first.job, actor=runs.EVALUATOR)
-    first = worked(first)
-    assert (first.job.error["code"], first.state) == ("target_busy", "incomplete")
+    error = assert_error_shape(api(member).post(f"/api/v1/jobs/{first.job_id}/retry"), 409)
+    assert (error["code"], Run.objects.get(pk=first.pk).state) == ("target_busy", "incomplete")
+    Run.objects.filter(pk=first.pk).update(state="queued")  # both at once all the same
+    children.act = "end"
+    assert worked(second).state == RunState.COMPLETED
+    Run.objects.filter(pk=first.pk).update(state="incomplete")
+    assert api(member).post(f"/api/v1/jobs/{first.job_id}/retry").status_code == 200
+
+
+def test_of_two_that_were_queued_at_once_the_earlier_gives_way(started, children):
+    first = started()
+    second = started()
+    Run.objects.filter(pk=second.pk).update(state="queued")
+    assert worked(first).job.error["code"] == "target_busy"
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_runs_of_two_versions_of_a_suite_are_not_compared(started, children, suite, by_hand):
+    first = worked(started())
+    Baseline.objects.update(by_hand=by_hand)
+    factories.make_suite_version(suite)
+    children.document = document(p95=1600.0)  # of another question
+    second = worked(started())
+    assert (second.regressions, second.baseline) == ([], None)
+    assert Baseline.objects.get().run_id == (first.pk if by_hand else second.pk)
+    told = "Compared with nothing: the baseline is of version 1 of the suite, this run of version 2."
+    assert second.reason.startswith(told) is by_hand
+
+
+def test_a_look_that_the_database_does_not_answer_ends_nothing(started, children, serving, monkeypatch):
+    run, closed = started(), []
+    monkeypatch.setattr(execute, "connection", SimpleNamespace(close=lambda: closed.append(1)))
+    watch = execute.TargetWatch(run, Target(serving))
+    monkeypatch.setattr(execute, "LOOK_AT_TARGET_S", 0.0)
+    with monkeypatch.context() as away:
+        away.setattr(execute, "Deployment", SimpleNamespace(objects=SimpleNamespace(filter=_no_database)))
+        watch()
+    assert closed == [1]
+    monkeypatch.setattr(execute.specs, "time_limit_s", lambda spec: -1.0)
+    with pytest.raises(ChildError) as error:
+        execute.TargetWatch(run, Target(serving))()
+    assert (error.value.code, "steady.max_s" in error.value.hint) == ("too_long", True)
+
+
+def _no_database(**where):
+    raise OperationalError("the connection was closed")
 
 
 def test_waiting_runs_are_cancelled_at_once(api, member, started, children):

@@ -93,6 +93,17 @@ def test_one_time_makes_one_run(nightly, children, member):
     assert (nightly.fired_for, nightly.missed) == (NIGHT + timedelta(days=1), 0)
 
 
+def test_a_worker_that_is_killed_while_it_makes_the_run_does_not_lose_the_time(nightly, children, monkeypatch):
+    def killed(**fields):
+        raise SystemExit
+
+    with monkeypatch.context() as dying:
+        dying.setattr(schedules.runs, "create_run", killed)
+        with pytest.raises(SystemExit):
+            fire(nightly, NIGHT)
+    assert fire(nightly, NIGHT + timedelta(minutes=1)) is not None
+
+
 @pytest.mark.parametrize("run_missed", [True, False])
 def test_missed_times_are_told_and_run_once_or_left_out(nightly, children, team, run_missed):
     Schedule.objects.update(run_missed=run_missed)

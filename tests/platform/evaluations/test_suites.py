@@ -15,7 +15,8 @@ pytestmark = pytest.mark.django_db
 SUITES = "/api/v1/evaluations/suites"
 ENDPOINTS = "/api/v1/evaluations/endpoints"
 SPEC = {"load": factories.LOAD}
-QUALITY = {"tasks": [{"kind": "rules", "name": "ours", "data": "bundled:business"}]}
+LM_EVAL = {"kind": "lm_eval", "name": "known", "tasks": ["tursiops_bbh"]}
+QUALITY = {"tasks": [{"kind": "rules", "name": "ours", "data": "bundled:business_example"}]}
 
 
 class TestSuites(ListBase, GetBase, CreateBase, PatchBase, DeleteBase):
@@ -71,6 +72,15 @@ def quality(**fields):
         (quality(tasks=[]), "quality.tasks", "length"),
         (quality(tasks=[{**QUALITY["tasks"][0], "data": "../secrets"}]), "quality.tasks[0].data", "corpus:"),
         (quality(baseline="/srv/runs/1"), "quality.baseline", "are not read"),
+        (quality(tasks=[{**QUALITY["tasks"][0], "data": "bundled:../x"}]), "quality.tasks[0].data", "There are: bbh"),
+        (quality(tasks=[{**LM_EVAL, "tasks": ["ok", "../x.yaml"]}]), "quality.tasks[0].tasks[1]", "no name of a task"),
+        (quality(tasks=[{**LM_EVAL, "include_path": "bundled:"}]), "quality.tasks[0].include_path", "not read"),
+        (quality(tasks=[{**LM_EVAL, "data": "bundled:/../../x"}]), "quality.tasks[0].data", "rows of their own"),
+        (quality(judge={"deployment": "ours", "timeout_s": 1e9}), "quality.judge.timeout_s", "At most 3600"),
+        (load(steady={"max_s": 1e6}), "load.steady.max_s", "At most 3600 here"),
+        (load(processes=1000), "load.processes", "1000 is too much for one run. At most 64 here."),
+        (load(endpoint={"timeout_s": 1e5}), "load.endpoint.timeout_s", "At most 3600"),
+        (load(load={"kind": "sweep", "rates": list(range(1, 66))}), "load.load.rates", "At most 64"),
         (quality(judge={"url": "http://10.0.0.1"}), "quality.judge.deployment", "no deployment"),
         (quality(judge={"deployment": "theirs"}), "quality.judge.deployment", "no deployment"),
         (quality(judge="gpt"), "quality.judge", "object"),
@@ -79,8 +89,9 @@ def quality(**fields):
         ({"load": 3}, "load", "object"),
     ],
 )
-def test_a_wrong_spec_names_its_path_and_the_fix(api, member, other_team, spec, path, says):
+def test_a_wrong_spec_names_its_path_and_the_fix(api, member, team, other_team, spec, path, says):
     factories.make_deployment(other_team, name="theirs")
+    factories.make_deployment(team, name="ours")
     error = assert_error_shape(api(member).post(SUITES, {"name": "nightly", "spec": spec}), 400)
     assert says in error["fields"][f"spec.{path}"][0], error
     assert not Suite.objects.exists()
@@ -131,6 +142,30 @@ def test_a_changed_spec_is_the_next_version_and_runs_keep_theirs(api, member, te
     assert api(member).patch(url, {"spec": other}).json()["version"] == 2
     assert [row["number"] for row in api(member).get(f"{url}/versions").json()] == [2, 1]
     assert api(member).get(f"/api/v1/evaluations/runs/{run.pk}").json()["spec"]["load"] == factories.LOAD
+
+
+def test_what_a_gate_rests_on_is_changed_by_admins_alone(api, member, admin, team):
+    suite = factories.make_suite(team)
+    gate = factories.make_gate(suite)
+    url, easier = f"{SUITES}/{suite.pk}", {"spec": load(load={"kind": "rate", "rate": 0.1})}
+    error = assert_error_shape(api(member).patch(url, easier), 403)
+    assert error["message"] == (
+        f"The gate {gate.name} rests on {suite.name}: only an admin of the team changes what it measures."
+    )
+    assert api(member).patch(url, {"spec": suite.current.spec, "description": "as it was"}).status_code == 200
+    assert api(admin).patch(url, easier).json()["version"] == 2
+    gate.enabled = False
+    gate.save()
+    assert api(member).patch(url, {"spec": SPEC}).json()["version"] == 3
+
+
+def test_an_endpoints_key_goes_to_no_judge(api, member, team, monkeypatch):
+    resolve(monkeypatch, "93.184.216.34")
+    judge, endpoint = factories.make_deployment(team), factories.make_endpoint(team)
+    suite = factories.make_suite(team, spec={"quality": {**QUALITY, "judge": {"deployment": judge.name}}})
+    body = {"suite": str(suite.pk), "endpoint": str(endpoint.pk)}
+    error = assert_error_shape(api(member).post("/api/v1/evaluations/runs", body), 400)
+    assert f"asks {judge.name}, too: a run has one key" in error["fields"]["endpoint"][0]
 
 
 def test_names_are_taken_once(api, member, team):

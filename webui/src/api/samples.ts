@@ -19,10 +19,24 @@ export function readSamples(text: string): Sample[] {
 
 const NEVER = Number.POSITIVE_INFINITY
 
+type Kept = Pick<RunDetail, 'state' | 'files' | 'files_removed_at'>
+type Named = Pick<QualityTask, 'samples'>
+
+/** Whether a task's samples can be read: a run keeps its files when it ends, and not for ever. */
+export function samplesOf(run: Kept, task: Named): 'there' | 'later' | 'removed' | 'none' {
+  if (run.files.some((file) => file.name === fileOf(task))) return 'there'
+  if (!isEnded(run.state)) return 'later'
+  return run.files_removed_at ? 'removed' : 'none'
+}
+
+function fileOf(task: Named): string {
+  return `quality/${task.samples}`
+}
+
 /** The samples of a task, from the file that its run left; undefined asks nothing. */
 export function useSamples(run: RunDetail | undefined, task: QualityTask | undefined) {
-  const name = task?.samples ? `quality/${task.samples}` : ''
-  const there = run?.files.some((file) => file.name === name) ?? false
+  const name = task?.samples ? fileOf(task) : ''
+  const there = run !== undefined && task !== undefined && samplesOf(run, task) === 'there'
   return useQuery({
     queryKey: ['samples', run?.id, name],
     queryFn: async ({ signal }) =>

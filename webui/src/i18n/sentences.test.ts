@@ -30,6 +30,14 @@ describe('sentences of the platform in Chinese', () => {
       '节点已封锁：管理员已封锁它：不放置新实例，已有的继续运行。',
     ],
     ['The engine ended with exit code 1.', '引擎以退出码 1 结束。'],
+    [
+      'Gate fast: e2el.p95 is 812 ms in the run of nightly on demo; at most 500 ms is asked.',
+      '门禁 fast：在 nightly on demo 的运行中 e2el.p95 为 812 ms；要求至多 500 ms。',
+    ],
+    [
+      'The gate fast rests on nightly: only an admin of the team changes what it measures.',
+      '门禁 fast 以 nightly 为依据：只有团队管理员可以更改它的测量内容。',
+    ],
     ["name: 'A b' can't be a served name.", 'name：A b 不能用作服务名称。'],
   ])('%s', (english, chinese) => {
     expect(said(english)).toBe(chinese)

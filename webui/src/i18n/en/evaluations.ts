@@ -283,6 +283,11 @@ export const evaluations = {
     answer: 'Answer',
     before: 'Baseline answered',
     noSample: 'No sample matches this filter.',
+    noFile: {
+      later: 'The samples can be read when the run has ended.',
+      removed: 'The samples were removed: files of runs are kept for a limited time, figures always.',
+      none: 'The run left no samples of this task.',
+    },
     right: 'right',
     wrong: 'wrong',
     consistency: 'Consistency with the baseline',

@@ -251,6 +251,11 @@ export const evaluations: typeof en = {
     answer: '回答',
     before: '基线的回答',
     noSample: '没有匹配的样本。',
+    noFile: {
+      later: '运行结束后即可查看样本。',
+      removed: '样本已被清除：运行的文件只保留一段时间，数字则一直保留。',
+      none: '此运行没有留下该任务的样本。',
+    },
     right: '对',
     wrong: '错',
     consistency: '与基线的一致性',

@@ -116,13 +116,13 @@ function MoreFields() {
         <InputNumber min={0} precision={0} className="full-width" />
       </Form.Item>
       <Form.Item name="timeout_s" label={text.timeout}>
-        <InputNumber min={1} className="full-width" />
+        <InputNumber min={1} max={3600} className="full-width" />
       </Form.Item>
       <Form.Item name="processes" label={text.processes}>
         <InputNumber min={1} max={64} precision={0} className="full-width" />
       </Form.Item>
       <Form.Item name="max_levels" label={text.maxLevels}>
-        <InputNumber min={2} max={200} precision={0} className="full-width" />
+        <InputNumber min={2} max={64} precision={0} className="full-width" />
       </Form.Item>
       <Form.Item name="tolerance" label={text.tolerance}>
         <InputNumber min={1} max={50} className="full-width" />

@@ -2,7 +2,7 @@ import { Card, Segmented } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { RunDetail } from '@/api/evaluations'
 import type { QualityTask } from '@/api/evaluationTypes'
-import { useSamples } from '@/api/samples'
+import { samplesOf, useSamples } from '@/api/samples'
 import { useSaid } from '@/i18n'
 import { useEvaluationText } from '@/i18n/evaluations'
 import { DataTable } from '@/ui/DataTable'
@@ -26,6 +26,14 @@ export function SampleBrowser(props: { run: RunDetail; task: QualityTask; baseli
     baseline?.results.quality?.quality?.tasks.find((one) => one.name === task.name),
   )
   const filter = FILTERS.find((one) => one === asked) ?? 'all'
+  const kept = samplesOf(run, task)
+  if (kept !== 'there') {
+    return (
+      <Card size="small" title={`${text.browser}: ${task.name}`}>
+        <span className="muted">{text.noFile[kept]}</span>
+      </Card>
+    )
+  }
   return (
     <Card size="small" title={`${text.browser}: ${task.name}`}>
       <Loaded query={samples}>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Sample } from '@/api/evaluationTypes'
-import { readSamples } from '@/api/samples'
+import { readSamples, samplesOf } from '@/api/samples'
 import { counted, judged } from './flips'
 
 const sample = (id: string, score: number | null, error = ''): Sample => ({
@@ -36,6 +36,16 @@ describe('samples', () => {
     const all = judged([sample('a', 0)], [])
     expect(counted(all, 'flipped')).toBe(0)
     expect(all[0]?.before).toBeNull()
+  })
+
+  it('that can not be read say why', () => {
+    const task = { samples: 'samples/gsm8k.jsonl' }
+    const files = [{ name: 'quality/samples/gsm8k.jsonl', size: 1, sha256: '' }]
+    const ended = { state: 'completed' as const, files: [], files_removed_at: null }
+    expect(samplesOf({ ...ended, files }, task)).toBe('there')
+    expect(samplesOf({ ...ended, state: 'running' }, task)).toBe('later')
+    expect(samplesOf({ ...ended, files_removed_at: '2026-11-30T00:00:00Z' }, task)).toBe('removed')
+    expect(samplesOf(ended, task)).toBe('none')
   })
 
   it('survive a last line that a kill cut off', () => {
