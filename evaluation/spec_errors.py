@@ -8,11 +8,12 @@ import re
 import types
 import typing
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from evaluation.scenarios import SCENARIOS
-from evaluation.schema import Concurrency, Length, Objective, Rate, RunSpec, Search, Sweep, Trace
+from evaluation.schema import Concurrency, Endpoint, Length, Objective, Rate, RunSpec, Search, Sweep, Trace
 
 _AT = re.compile(r"^(?P<reason>.*) - at `(?P<path>[^`]*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
@@ -47,6 +48,7 @@ def read_spec(data: bytes | str | dict[str, Any]) -> RunSpec:
 
 def check(spec: RunSpec) -> None:
     """What single fields can't say. Raises SpecError."""
+    check_endpoint("$.endpoint", spec.endpoint)
     if spec.scenario and spec.scenario not in SCENARIOS:
         raise SpecError("$.scenario", f"unknown scenario '{spec.scenario}'", f"Known: {', '.join(SCENARIOS)}")
     load = spec.load
@@ -72,6 +74,19 @@ def check(spec: RunSpec) -> None:
         length = getattr(spec.dataset, name, None)
         if isinstance(length, Length):
             _check_length(f"$.dataset.{name}", length)
+
+
+def check_endpoint(path: str, endpoint: Endpoint) -> None:
+    """A spec is stored and shown, so its URLs hold no secrets. Raises SpecError, which does not repeat the URL."""
+    for name in ("url", "metrics_url"):
+        try:
+            parts = urlsplit(getattr(endpoint, name))
+            parts.port  # noqa: B018  # it is read for what it raises
+        except ValueError:
+            raise SpecError(f"{path}.{name}", "is no URL", "Write it as http://host:8000") from None
+        if "@" in parts.netloc:
+            fix = "Leave them out, and name the environment variable that holds the key in api_key_env"
+            raise SpecError(f"{path}.{name}", "holds a user name or password", fix)
 
 
 def _check_objective(path: str, objective: Objective, *, closed: bool) -> None:

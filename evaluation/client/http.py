@@ -20,6 +20,7 @@ from evaluation.client.target import Target
 from evaluation.schema import RequestRecord
 
 Status = Literal["ok", "error", "timeout", "cut", "cancelled"]
+RESENT_WITHIN_NS = 100_000_000  # of its start: later the server may have been at work on the request
 LONGEST_ERROR = 64 * 2**10  # bytes of an error's body that are read
 
 
@@ -144,7 +145,7 @@ def share_out(total: int, sizes: list[int]) -> list[int]:
 class Connection(asyncio.Protocol):
     """One connection; carries one exchange at a time."""
 
-    __slots__ = ("_body", "_buffer", "_client", "_exchange", "_head", "_transport", "used")
+    __slots__ = ("_begun_ns", "_body", "_buffer", "_client", "_exchange", "_head", "_transport", "used")
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -153,6 +154,7 @@ class Connection(asyncio.Protocol):
         self._head: Head | None = None
         self._body: Body | None = None
         self._buffer = b""
+        self._begun_ns = 0  # when the exchange was written
         self.used = 0  # exchanges before this one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -163,6 +165,7 @@ class Connection(asyncio.Protocol):
         exchange.connection = self
         self._head = self._body = None
         self._buffer = b""
+        self._begun_ns = time.monotonic_ns()
         assert self._transport is not None
         self._transport.write(b"".join((exchange.head, b"%d\r\n\r\n" % len(exchange.body), exchange.body)))
 
@@ -252,7 +255,9 @@ class Connection(asyncio.Protocol):
         self._client.forget(self)
         if exchange is None or exchange.ended:
             return
-        if self._head is None and not self._buffer and self.used and not exchange.resent:
+        untouched = self._head is None and not self._buffer and now - self._begun_ns <= RESENT_WITHIN_NS
+        closed = error is None or isinstance(error, ConnectionError)
+        if untouched and closed and self.used and not exchange.resent:
             exchange.resent = True  # a kept connection that the server had closed: the request never reached it
             self._client.send_on_new(exchange)
             return

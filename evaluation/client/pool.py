@@ -133,6 +133,7 @@ class _Sender:
             sys.executable, "-m", "evaluation.client.worker",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,  # a signal to the run's group is the parent's affair, which ends them in order
         )  # fmt: skip
         self.write(self._begin)
         if not isinstance(await self.read(), Ready):

@@ -11,10 +11,12 @@ from evaluation.metrics.stats import clopper_pearson, effective_n
 from evaluation.schema import Decision, Objective, ObjectiveResult, RequestRecord
 
 FAILED = ("error", "timeout", "cut")
+FAILED_SHARE = 0.01  # of the requests; more are an error storm
 
 
 def meets(record: RequestRecord, objective: Objective) -> bool | None:
-    """Whether one request met the limit; a failed one has not. None: undefined for it (TPOT of one token).
+    """Whether one request met the limit; a failed one has not. None: undefined for it (TPOT of one token). An answer
+    without any token misses TTFT and E2EL.
 
     itl: every gap of the request; gaps of one request depend on each other, so the request is what is counted. One that
     our own stop cut off is a miss where it was late already, else it says nothing.
@@ -29,10 +31,10 @@ def meets(record: RequestRecord, objective: Objective) -> bool | None:
         return all(gap <= limit for gap in gaps) if gaps else None
     if objective.metric == "tpot":
         value = definitions.tpot(record)
-    else:
-        measure = definitions.ttft if objective.metric == "ttft" else definitions.e2el
-        value = measure(record, objective.start)
-    return None if value is None else value <= limit
+        return None if value is None else value <= limit
+    measure = definitions.ttft if objective.metric == "ttft" else definitions.e2el
+    value = measure(record, objective.start)
+    return value is not None and value <= limit
 
 
 def _late_when_cut(record: RequestRecord, objective: Objective) -> bool | None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from evaluation.planner import hardware, schemes
+from evaluation.planner.memory import Engine
 from evaluation.schema import NotNegative, Positive, PositiveInt, Share, Spec
 
 
@@ -49,6 +50,7 @@ class Constraints(Spec, kw_only=True, frozen=True):
 
 def read_constraints(data: Mapping[str, Any] | Constraints | None) -> Constraints:
     """Raises ConstraintError, which names the path of what is wrong."""
+    block = Engine().block
     try:
         found = data if isinstance(data, Constraints) else msgspec.convert(data or {}, Constraints)
         for key in [*found.gpus, *found.memory_mib, *found.prices]:
@@ -59,4 +61,9 @@ def read_constraints(data: Mapping[str, Any] | Constraints | None) -> Constraint
             schemes.kv_bytes(name, 128)
     except (msgspec.ValidationError, hardware.UnknownGpu, schemes.UnknownScheme) as error:
         raise ConstraintError(f"constraints: {error}") from error
+    if 0 < found.step_tokens < block:
+        raise ConstraintError(
+            f"constraints: a step of {found.step_tokens} tokens is less than a block of the KV cache, so no prompt "
+            f"would ever be computed - at `$.step_tokens`; give at least {block}, or 0 for the engine's choice"
+        )
     return found

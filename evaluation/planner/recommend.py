@@ -25,9 +25,10 @@ from evaluation.planner.roofline import Roof, decode
 from evaluation.planner.simulate import Limits
 from evaluation.planner.util_grid import Grid, Timing
 from evaluation.profile import BusinessProfile, read_profile
+from evaluation.schema import Objective
 
 MOST_ROUNDS = 3
-"""Times that a choice gets more replicas because its simulation missed an objective."""
+"""Simulations of a choice: each but the first has more replicas, because the one before missed an objective."""
 _ASSUMED_E2EL_S = 30.0
 _ORDER = {"yes": 0, "unknown": 1, "no": 2}
 
@@ -182,10 +183,12 @@ def _choose(
 ) -> Choice | Line:
     each, timing, replicas = sized.candidate, sized.timing, sized.replicas
     most = max(1, asked.max_gpus // each.layout.ranks)
-    for _ in range(MOST_ROUNDS):
+    for left in reversed(range(MOST_ROUNDS)):
         ends = _simulate(sized, profile, asked, demand, replicas)
         verdict, verdicts = predict.meets(ends, timing, profile.slo)
-        if verdict == "yes" or (timing.grid is None and verdict == "unknown") or replicas >= most:
+        if verdict == "yes" or (verdict == "unknown" and not _may_become_yes(timing, verdicts)):
+            break
+        if replicas >= most or not left:
             break
         replicas = min(most, math.ceil(replicas * 1.25))
     if each.kv_dtype not in floors:
@@ -228,6 +231,13 @@ def _choose(
         basis=timing.basis,
         cost_per_hour=gpus * price if price else None,
         pd=advice,
+    )
+
+
+def _may_become_yes(timing: Timing, verdicts: Sequence[tuple[Objective, predict.Meets]]) -> bool:
+    """By more replicas. Without a grid nothing can, and gaps between tokens never are."""
+    return timing.grid is not None and any(
+        said == "unknown" and objective.metric != "itl" for objective, said in verdicts
     )
 
 

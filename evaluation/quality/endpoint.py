@@ -103,10 +103,14 @@ class Connection:
     async def _once(self, method: str, path: str, body: dict[str, Any] | None, last: bool) -> dict[str, Any] | float:
         """The answer, or the seconds to wait before the next try."""
         assert self._session is not None
-        async with self._session.request(method, self.url + path, json=body) as response:
+        # A redirect is not followed: it would take the key, and this machine's place in the network, elsewhere.
+        async with self._session.request(method, self.url + path, json=body, allow_redirects=False) as response:
             if response.status in RETRIED and not last:
                 wait = response.headers.get("Retry-After", "")
                 return min(float(wait), LONGEST_WAIT_S) if wait.isdigit() else FIRST_WAIT_S
+            if 300 <= response.status < 400:
+                told = f"{method} {path} of {self.url}: {response.status}, a redirect"
+                raise EndpointError("endpoint_refused", told, "Give the final address in endpoint.url", fatal=True)
             if response.status != 200:
                 said = (await response.text(errors="replace"))[:500]
                 fatal = response.status in (401, 403, 404) or response.status >= 500

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from evaluation.schema import Endpoint, NotNegative, Positive, PositiveInt, Share, Spec
-from evaluation.spec_errors import SpecError, explain
+from evaluation.spec_errors import SpecError, check_endpoint, explain
 
 SUITES = Path(__file__).parent / "suites"
 
@@ -158,7 +158,14 @@ def bundled() -> list[str]:
     return sorted(path.stem for path in SUITES.glob("*.json"))
 
 
+def _check_endpoints(suite: Suite) -> None:
+    for role in ("endpoint", "reference", "judge"):
+        if (endpoint := getattr(suite, role)) is not None:
+            check_endpoint(f"$.{role}", endpoint)
+
+
 def _check(suite: Suite) -> None:
+    _check_endpoints(suite)
     seen: dict[str, AnyTask] = {}
     for index, task in enumerate(suite.tasks):
         path = f"$.tasks[{index}]"
@@ -175,6 +182,7 @@ def check_ready(suite: Suite) -> None:
     """What may come from the command line as well as from the file is there by now. Raises SpecError."""
     if suite.endpoint is None:
         raise SpecError("$.endpoint", "is missing", 'Add {"url": …, "model": …}, or give --url')
+    _check_endpoints(suite)
     for index, task in enumerate(suite.tasks):
         if isinstance(task, Consistency) and suite.reference is None:
             raise SpecError("$.reference", f"$.tasks[{index}] compares with it", "Add it, or give --reference-url")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -15,6 +16,7 @@ from evaluation.report.summary_csv import summary_csv
 from evaluation.schema import RequestRecord, ResultDoc, encode, read_result
 
 RESULT, REQUESTS = "result.json", "requests.jsonl"
+BLOCK = 2**16  # bytes that are read back at a time
 
 
 def write(folder: Path, result: ResultDoc, language: str = "en") -> None:
@@ -34,9 +36,23 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def append_requests(folder: Path, records: Iterable[RequestRecord]) -> None:
-    """One line per request, in the order that they ended."""
-    with (folder / REQUESTS).open("ab") as file:
+    """One line per request, in the order that they ended; the piece of one that a killed run left goes first."""
+    with (folder / REQUESTS).open("a+b") as file:
+        _cut_to_whole_lines(file)
         file.writelines(encode(record) + b"\n" for record in records)
+
+
+def _cut_to_whole_lines(file: BinaryIO) -> None:
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        begin = max(0, end - BLOCK)
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    file.truncate(end)
 
 
 def read(folder: Path) -> ResultDoc:

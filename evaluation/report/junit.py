@@ -48,11 +48,15 @@ def _clean(text: str) -> str:
 
 
 def _validity(suite: xml.Element, result: ResultDoc) -> None:
-    grave = [f for f in result.findings if f.severity == "error" and f.level is None]
+    """A search rests on its best level: one beyond what the server carries is part of looking for it."""
+    best = best_level(result)
+    levels = result.levels if result.kind != "search" else [best] if best else []
+    found = [f for f in result.findings if f.level is None] + [f for level in levels for f in level.findings]
+    grave = [f for f in found if f.severity == "error"]
     if result.state != "complete":
         _case(suite, "complete", "error", f"the run is {result.state}: it holds what was measured until then")
     if result.verdict == "invalid" or grave:
-        reasons = "; ".join(f"{f.code}: {f.cause} {f.remedy}" for f in grave)
+        reasons = "; ".join(dict.fromkeys(f"{f.code}: {f.cause} {f.remedy}" for f in grave))
         _case(suite, "valid", "invalid", reasons or "the run is invalid")
     else:
         _case(suite, "valid", "pass", "no check casts doubt on the figures")

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from evaluation.metrics import definitions
+from evaluation.metrics.goodput import FAILED, FAILED_SHARE
 from evaluation.metrics.stats import least_n
 from evaluation.schema import Finding, LevelResult, Prefix, RequestRecord
 
 PREFIX_POINTS = 0.05  # expected and measured may differ by so much
 UNVERIFIED_POINTS = 0.3  # where the tokens were estimated, and the chat template is not known
-FAILED_SHARE = 0.01
 SHORT = 0.9  # of the planned output
 SHORT_SHARE = 0.05  # of requests that may stop early
 LENGTH_POINTS = 0.05
@@ -131,7 +131,7 @@ def queue_build_up(level: LevelResult, _: Sequence[RequestRecord]) -> Finding | 
 
 
 def error_storm(level: LevelResult, chosen: Sequence[RequestRecord]) -> Finding | None:
-    failed = [one for one in chosen if one.status in ("error", "timeout", "cut")]
+    failed = [one for one in chosen if one.status in FAILED]
     if not chosen or len(failed) <= FAILED_SHARE * len(chosen):
         return None
     codes = Counter(one.error.partition(":")[0] or one.status for one in failed)
@@ -181,7 +181,8 @@ def kv_full(level: LevelResult, _: Sequence[RequestRecord]) -> Finding | None:
 
 
 def early_stops(level: LevelResult, chosen: Sequence[RequestRecord]) -> Finding | None:
-    planned = [one for one in chosen if one.status == "ok" and one.planned_output_tokens and one.output_tokens]
+    told = [one for one in chosen if one.status == "ok" and one.output_tokens is not None]
+    planned = [one for one in told if one.planned_output_tokens]
     short = [one for one in planned if (one.output_tokens or 0) < SHORT * (one.planned_output_tokens or 0)]
     if not planned or len(short) <= SHORT_SHARE * len(planned):
         return None

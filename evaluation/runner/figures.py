@@ -51,7 +51,7 @@ def level_result(
         window=window,
         counts=_counts(records, chosen, columns, window),
         objectives=judged,
-        decision=_decision(verdict, [one.decision for one in judged]),
+        decision=_decision(verdict, [one.decision for one in judged], chosen),
         metrics=_metrics(chosen, records, window, closed=concurrency is not None),
         checks=assessment.checks | _alone(chosen, objectives, confidence),
         reasons=[*assessment.reasons, *health.reasons],
@@ -82,14 +82,17 @@ def tolerate(health: Health, objectives: Sequence[Objective]) -> Health:
     return msgspec.structs.replace(health, reasons=reasons, tolerated=small, healthy=not reasons)
 
 
-def _decision(verdict: str, decisions: Sequence[Decision]) -> Decision:
-    """A pass needs a steady level; a surely missed objective fails without one."""
+def _decision(verdict: str, decisions: Sequence[Decision], chosen: Sequence[RequestRecord]) -> Decision:
+    """A pass needs a steady level; a surely missed objective fails without one. Without objectives an error storm
+    fails."""
     if verdict == "invalid":
         return "undetermined"
     if verdict == "overloaded":
         return "fail"
     if not decisions:
-        return "pass" if verdict == "steady" else "undetermined"
+        failed = sum(one.status in goodput.FAILED for one in chosen)
+        sound: Decision = "pass" if failed <= goodput.FAILED_SHARE * len(chosen) else "fail"
+        return sound if verdict == "steady" else "undetermined"
     together = goodput.together(decisions)
     return "undetermined" if together == "pass" and verdict != "steady" else together
 

@@ -12,7 +12,7 @@ from evaluation.client.pool import Sent, Stop, send
 from evaluation.metrics.goodput import judge, together
 from evaluation.runner.figures import level_result, tolerate
 from evaluation.runner.steady import Assessment, Columns, Log, S, assess, closed_loop, transient_end
-from evaluation.schema import Decision, LevelResult, Objective, RequestRecord, RunSpec, Window
+from evaluation.schema import Decision, Health, LevelResult, Objective, RequestRecord, RunSpec, Window
 from evaluation.workload.item import Planned
 
 LOOK_S = 1.0
@@ -109,6 +109,12 @@ class Level:
                 self._offsets.append(one.offset_ns or 0)
             yield one
 
+    def broken_off(self) -> LevelResult:
+        """What there was when `run` raised: as of a level that was interrupted."""
+        self._interrupted = True
+        now = time.monotonic_ns()
+        return self._result(Sent(start_ns=now, end_ns=now, records=len(self.records), health=Health()))
+
     def _take(self, record: RequestRecord) -> None:
         self.records.append(record)
         self._log.add(record)
@@ -144,7 +150,7 @@ class Level:
             state.end = now
             self._end_overload()
         elif out_of_time or (
-            state.assessment.verdict == "steady" and offered >= state.wanted and self._long(columns, now)
+            state.assessment.verdict == "steady" and offered >= state.wanted and self._long(columns, state.begin, now)
         ):
             state.end, state.closing_since = now, time.monotonic()
             if out_of_time:
@@ -162,12 +168,12 @@ class Level:
             self._stop.drain()
             self._cut_at = time.monotonic() + self._spec.cool_down_s
 
-    def _long(self, columns: Columns, now: int) -> bool:
+    def _long(self, columns: Columns, begin: int, end: int) -> bool:
         """At least `min_s`, and so many median E2EL."""
-        seen = columns.within(self._state.begin, now)
+        seen = columns.within(begin, end)
         stays = sorted((seen.end - seen.intended)[seen.ok].tolist())
         median = stays[len(stays) // 2] if stays else 0
-        return now - self._state.begin >= max(self._spec.steady.min_s * S, MEDIANS * median)
+        return end - begin >= max(self._spec.steady.min_s * S, MEDIANS * median)
 
     def _close(self, columns: Columns, now: int, out_of_time: bool) -> None:
         """The load goes on until the window's requests have ended: they are served as they came."""
@@ -217,11 +223,15 @@ class Level:
         start = self._log.start_ns if self._log.start_ns is not None else sent.start_ns
         warm = start + round(self._plan.warm_up_s * S)
         begin, end, assessment = state.begin or warm, state.end, state.assessment
-        if not self._stop.asked or not end:  # the data set has ended, or the run was interrupted
+        if not end:  # no window was being closed: the data set has ended, or the run was interrupted
             last = int(columns.arrivals[-1]) + 1 if len(columns.arrivals) else begin
             end = max(begin, min(last, sent.end_ns))
             begin = transient_end(columns, warm, end) if end > warm else begin
             assessment = self._assess(columns, begin, end)
+            enough = len(columns.within(begin, end).arrivals) >= self._spec.min_requests
+            short = not (enough and self._long(columns, begin, end))
+            if assessment.verdict == "steady" and short and not self._interrupted:
+                assessment = Assessment("undetermined", assessment.checks, ["data_ended"])
         elif assessment.verdict != "overloaded" and "all_failed" not in assessment.reasons:
             assessment = self._assess(columns, begin, end)  # all of its requests have ended by now
         if self._interrupted:

@@ -103,6 +103,13 @@ class Run:
             files.write(self._folder, self.result)
             while not self._interrupted and (rate := self._next()) is not None:
                 await self._measure(rate or None, tokenizer, scraper, key)
+        except RequestError as error:  # whoever asks for anything but tokens translates its own
+            self._end("incomplete")
+            raise RunError(
+                "tokenize_failed",
+                f"{self._spec.endpoint.url} stopped answering /tokenize: {error}",
+                "Name the model's tokenizer.json in endpoint.tokenizer, or lower the rate; then --resume.",
+            ) from error
         except BaseException:
             self._end("incomplete")
             raise
@@ -149,7 +156,7 @@ class Run:
         if not url:
             return Scraper(client)
         parts = urlsplit(url)
-        same = (parts.hostname, parts.port) == (client.target.host, urlsplit(self._spec.endpoint.url).port)
+        same = _origin(url) == _origin(self._spec.endpoint.url)
         root = msgspec.structs.replace(self._spec.endpoint, url=f"{parts.scheme}://{parts.netloc}")
         self._other = Client(Target(root, _key(self._spec) if same else ""))
         await self._other.target.look_up()
@@ -158,8 +165,8 @@ class Run:
     def _next(self) -> float | None:
         """requests/s of the next level (0: the load has no rate of its own); None: that was all."""
         load, levels = self._spec.load, self.result.levels
-        if levels and "all_failed" in levels[-1].reasons:
-            return None  # nothing was answered: no rate can tell more
+        if levels and "all_failed" in levels[-1].reasons and not any(level.counts.ok for level in levels):
+            return None  # nothing was ever answered: no rate can tell more
         if isinstance(load, Search):
             return search.next_rate(load, levels)
         rates = load.rates if isinstance(load, Sweep) else [(load.rate or 0.0) if isinstance(load, Rate) else 0.0]
@@ -191,8 +198,12 @@ class Run:
         )
         self._level = Level(plan, spec, self._objectives, api_key=key, progress=self._progress(index, rate))
         reached = await self._calibrate(rate)
-        async with scraper.watching():
-            level = await self._level.run()
+        try:
+            async with scraper.watching():
+                level = await self._level.run()
+        except Exception:
+            self._keep_broken(self._level, sent.used())
+            raise
         records, self._level = self._level.records, None
         level.health.null_server_rate = reached
         if reached is not None and rate is not None and reached < rate:
@@ -221,6 +232,13 @@ class Run:
             health = await calibrate(rate, processes=self._spec.processes)
             self._calibrated = (rate, health.null_server_rate)
         return self._calibrated[1]
+
+    def _keep_broken(self, level: Level, items: int) -> None:
+        """What a level had measured when its sending broke off."""
+        if level.records:
+            result = level.broken_off()
+            result.items = items
+            self._keep(result, level.records)
 
     def _keep(self, level: LevelResult, records: list[RequestRecord]) -> None:
         self.result.levels.append(level)
@@ -271,6 +289,12 @@ def _key(spec: RunSpec) -> str:
     if name not in os.environ:
         raise RunError("no_key", f"the environment has no variable {name}", "Set it to the endpoint's key.")
     return os.environ[name]
+
+
+def _origin(url: str) -> tuple[str, str | None, int]:
+    """Scheme, host and port: only there does a key belong."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _now() -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from evaluation.schema import Concurrency, DatasetInfo, Jsonl, Rate, RunSpec, ShareGpt, Trace
 from evaluation.workload.arrivals import offsets_ns
 from evaluation.workload.datasets import Built, build
+from evaluation.workload.errors import DatasetError
 from evaluation.workload.item import Item, Planned
 from evaluation.workload.seeds import rng
 from evaluation.workload.tokens import Tokenizer
@@ -58,6 +59,13 @@ async def traffic(
     trace = isinstance(spec.load, Rate) and spec.load.arrivals == "trace"
     count = _count(spec, rate, trace=trace)
     built = await make(count, begin)
+    if not built.items and isinstance(spec.dataset, FROM_FILE):
+        raise DatasetError(
+            spec.dataset.path,
+            f"no more distinct prompts: {begin} are used up before level {index + 1}",
+            "Give a longer file, ask for fewer levels or requests (load.max_levels, min_requests), or let a file of "
+            "prompts repeat by dataset.allow_duplicates",
+        )
     warm_count = 2 * spec.load.concurrency + 8 if isinstance(spec.load, Concurrency) else \
         math.ceil(1.5 * (rate or 1.0) * warm_up_s) + 8  # fmt: skip
     warm = (await make(warm_count, 0, "warm_up")).items if warm_up_s and not trace else []

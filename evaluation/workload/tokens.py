@@ -45,7 +45,7 @@ class EndpointTokenizer:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def ids(self, turn: Turn) -> list[int]:
-        """Raises RequestError."""
+        """Raises RequestError, also for an answer that holds no tokens."""
         if isinstance(turn.prompt, list):
             return turn.prompt
         target = self._client.target
@@ -56,7 +56,10 @@ class EndpointTokenizer:
             body |= {"prompt": turn.prompt}
         async with self._slots:
             answer = await self._client.request("POST", self._path, msgspec.json.encode(body))
-        return msgspec.json.decode(answer, type=_Tokens).tokens
+        try:
+            return msgspec.json.decode(answer, type=_Tokens).tokens
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RequestError(f"bad_answer: {self._path} gave no list `tokens`: {error}") from error
 
     async def close(self) -> None:
         await self._client.close()
@@ -127,7 +130,7 @@ async def tokenizer_for(endpoint: Endpoint, api_key: str = "") -> Tokenizer:
         try:
             if await found.ids(Turn(messages=[{"role": "user", "content": "one"}], prompt="one")):
                 return found
-        except (RequestError, msgspec.DecodeError):
+        except RequestError:
             continue
     await client.close()
     return EstimatedTokens()

@@ -44,6 +44,13 @@ REFUSED = {
         "$.dataset.prompt.values",
         "",
     ),
+    "a password in a URL": ({"endpoint": {"url": "http://me:secret@host:80"}}, "$.endpoint.url", "api_key_env"),
+    "a password for metrics": (
+        {"endpoint": {"url": "http://host:80", "metrics_url": "http://me:secret@host:80/metrics"}},
+        "$.endpoint.metrics_url",
+        "api_key_env",
+    ),
+    "a port that is none": ({"endpoint": {"url": "http://host:port"}}, "$.endpoint.url", "http://host:8000"),
     "no URL": ({"endpoint": {"url": "localhost:80"}}, "$.endpoint.url", ""),
 }
 
@@ -55,6 +62,7 @@ def test_a_wrong_spec_names_path_and_fix(name):
         read_spec(spec(**changes))
     assert path in caught.value.path
     assert fix in caught.value.fix
+    assert "secret" not in str(caught.value)
 
 
 def test_what_is_no_json_is_told_as_such():

@@ -271,6 +271,8 @@ WORDS: dict[str, dict[str, Text]] = {
         "too_few": ("too few requests", "请求过少"),
         "too_short": ("the window is too short", "窗口过短"),
         "no_requests": ("no request ended well", "没有成功的请求"),
+        "all_failed": ("every request failed", "所有请求都失败"),
+        "data_ended": ("the data set ended too early", "数据集过早用完"),
         "client": ("the client could not keep up", "客户端跟不上"),
         "cancelled": ("cancelled", "已取消"),
         "pacing_lag": ("the client sent late", "客户端发送滞后"),

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from evaluation.client import http
 from evaluation.client.http import Client, Exchange, RequestError
 from evaluation.client.servers import HttpServer, NullServer
 from evaluation.client.target import Target
@@ -150,8 +151,9 @@ async def test_every_way_an_answer_may_go(data, closes, status, error):
     assert record.end_ns is not None
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_no_failure():
+async def test_a_kept_connection_that_was_closed_meanwhile_is_no_failure(monkeypatch):
     """The server ends idle connections without saying so; the request is sent again on a new one, once."""
+    monkeypatch.setattr(http, "RESENT_WITHIN_NS", 10**10)  # however busy this machine is
 
     async def answer(writer: asyncio.StreamWriter, number: int) -> None:
         if number == 1:
@@ -171,6 +173,22 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_no_failure():
         assert (await stream(client)).status == "ok"
         assert (await stream(client)).error.startswith("connection_closed")
         assert len(server.requests) == 3
+
+
+async def test_a_request_that_the_server_may_have_worked_on_is_not_sent_again(monkeypatch):
+    monkeypatch.setattr(http, "RESENT_WITHIN_NS", 10_000_000)
+
+    async def answer(writer: asyncio.StreamWriter, number: int) -> None:
+        if number == 1:
+            await asyncio.sleep(0.05)
+            writer.close()
+        else:
+            writer.write(CHUNKED)
+
+    async with against(answer) as (server, client):
+        assert (await stream(client)).status == "ok"
+        assert (await stream(client)).error.startswith("connection_closed")
+        assert len(server.requests) == 2
 
 
 async def test_a_request_of_its_own():

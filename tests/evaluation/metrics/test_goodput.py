@@ -56,6 +56,14 @@ def test_what_is_undefined_is_in_no_denominator():
     assert (result.k, result.n) == (1, 2)
 
 
+def test_an_answer_without_a_token_is_late_whatever_the_limit():
+    empty = record(first_ns=None, chunks=[], output_tokens=0)
+    assert meets(empty, LIMIT) is False
+    assert meets(empty, Objective(metric="ttft", limit_ms=1e6)) is False
+    assert meets(empty, Objective(metric="tpot", limit_ms=20)) is None
+    assert good([empty], [LIMIT]) == 0
+
+
 def test_an_itl_objective_looks_at_every_gap():
     objective = Objective(metric="itl", limit_ms=20)
     assert meets(record(gaps=[10, 19]), objective) is True

@@ -134,11 +134,26 @@ def test_ttft_that_queues_can_t_meet_is_no():
     assert "nothing_meets" in {line.code for line in plan.findings}
 
 
-def test_gaps_between_tokens_are_not_promised(grid):
-    """Only their mean is simulated, so an objective of ITL is at most unknown."""
-    slo = [Objective(metric="itl", quantile=0.99, limit_ms=500)]
-    plan = recommend.recommend(_profile(slo=slo), models.LLAMA31_8B, {"gpus": ["h200"], "tp": [1]}, [grid])
-    assert plan.choices[0].meets == "unknown"
+def _rounds(monkeypatch, slo, grid):
+    """Replicas of each simulation of one choice, and that choice."""
+    simulate, seen = recommend._simulate, []
+    monkeypatch.setattr(recommend, "_simulate", lambda *given: seen.append(given[-1]) or simulate(*given))
+    asked = {"gpus": ["h200"], "tp": [1], "choices": 1}
+    return recommend.recommend(_profile(slo=slo), models.LLAMA31_8B, asked, [grid]).choices[0], seen
+
+
+def test_gaps_between_tokens_are_not_promised(grid, monkeypatch):
+    """Only their mean is simulated, so an objective of ITL is at most unknown, and more replicas don't change that."""
+    choice, seen = _rounds(monkeypatch, [Objective(metric="itl", quantile=0.99, limit_ms=500)], grid)
+    assert choice.meets == "unknown"
+    assert seen == [choice.replicas]
+
+
+def test_a_choice_has_the_replicas_that_were_simulated(grid, monkeypatch):
+    choice, seen = _rounds(monkeypatch, [Objective(metric="ttft", quantile=0.99, limit_ms=1.0)], grid)
+    assert choice.meets == "no"
+    assert seen[-1] == choice.replicas
+    assert len(seen) == recommend.MOST_ROUNDS
 
 
 def test_both_floors_are_shown_and_eviction_is_warned_of():
@@ -171,6 +186,9 @@ def test_formats_that_a_device_lacks_are_named():
 def test_wrong_wishes_name_their_path():
     with pytest.raises(ConstraintError, match=r"\$\.max_gpus"):
         read_constraints({"max_gpus": 0})
+    with pytest.raises(ConstraintError, match=r"\$\.step_tokens.*at least 16"):
+        read_constraints({"step_tokens": 15})
+    assert read_constraints({"step_tokens": 16}).step_tokens == 16
     with pytest.raises(ConstraintError, match="v100"):
         read_constraints({"gpus": ["v100"]})
     with pytest.raises(ConstraintError, match="unknown field `gpu`"):

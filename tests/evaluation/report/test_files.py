@@ -58,6 +58,8 @@ def test_a_line_that_a_killed_run_cut_off_is_left_out(tmp_path):
     path = tmp_path / files.REQUESTS
     path.write_bytes(path.read_bytes()[:-40])
     assert len(list(files.read_requests(tmp_path))) == 2
+    files.append_requests(tmp_path, records(4, 3, 1))
+    assert len(list(files.read_requests(tmp_path))) == 5  # the piece is gone, and took no other line with it
     path.write_bytes(b'{"index": "three"}\n' + path.read_bytes())
     with pytest.raises(files.ReportError, match=r"requests\.jsonl: line 1"):
         list(files.read_requests(tmp_path))
@@ -96,6 +98,13 @@ def test_junit_of_gates_and_objectives(search):
     names = [case.get("name") for case in suite.findall("testcase")]
     assert names[:2] == ["valid", "capacity"]
     assert any(name.startswith("best point: p95 e2el_intended <= 2000") for name in names)
+
+
+def test_junit_holds_a_grave_finding_of_a_level_against_a_load():
+    result = closed_loop_result()
+    result.levels[0].findings = [Finding(code="error_storm", severity="error", cause="x", remedy="y", level=0)]
+    suite = xml.fromstring(junit(result)).find("testsuite")
+    assert "error_storm" in suite.find("testcase[@name='valid']/error").get("message")
 
 
 def test_junit_fails_what_is_undetermined_and_what_must_not_be_used(search):

@@ -87,6 +87,7 @@ def test_case_17_prompts_that_the_server_counts_otherwise():
 
 def test_early_stops_and_no_usage_and_chunks_of_several_tokens():
     assert codes(level(), requests(planned_output_tokens=100)) == ["early_stops"]
+    assert codes(level(), requests(planned_output_tokens=100, output_tokens=0)) == ["early_stops"]
     assert codes(level(), requests(output_tokens=None)) == ["no_usage"]
     several = [record(at, ttft=10, gaps=[5], tokens=[4, 4], index=at) for at in range(50)]
     assert codes(level(), several) == ["chunks_are_not_tokens"]

@@ -43,6 +43,13 @@ def test_a_pass_needs_a_steady_level(verdict, late, decision):
     assert result(records, verdict=verdict).decision == decision
 
 
+@pytest.mark.parametrize(("failed", "decision"), [(1, "pass"), (2, "fail")])
+def test_without_an_objective_an_error_storm_fails(failed, decision):
+    records = [record(at * 10, status="error" if at < failed else "ok", index=at) for at in range(100)]
+    assert result(records, objectives=()).decision == decision
+    assert result(records, objectives=(), verdict="undetermined").decision == "undetermined"
+
+
 def test_an_unhealthy_client_makes_the_level_invalid_whatever_it_measured():
     records = [record(at * 10, ttft=50, index=at) for at in range(100)]
     found = result(records, health=Health(healthy=False, reasons=["cpu"]))

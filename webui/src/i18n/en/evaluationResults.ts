@@ -99,6 +99,8 @@ export const evaluationResults = {
       few_in_a_part: 'too few requests in a part of the window',
       drift: 'parts of the window differ',
       no_answers: 'no request ended well',
+      all_failed: 'every request failed',
+      data_ended: 'the data set ended too early',
       interrupted: 'the run ended before it did',
       pacing_lag: 'the client sent late',
       loop_lag: 'the event loop of the client lagged',

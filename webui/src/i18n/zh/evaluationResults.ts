@@ -87,6 +87,8 @@ export const evaluationResults: typeof en = {
       few_in_a_part: '窗口的某段请求太少',
       drift: '窗口各段不一致',
       no_answers: '没有成功的请求',
+      all_failed: '所有请求都失败',
+      data_ended: '数据集过早用完',
       interrupted: '运行在它结束之前中止',
       pacing_lag: '客户端发送滞后',
       loop_lag: '客户端事件循环滞后',
