@@ -59,10 +59,10 @@ class LmEvalMeasure(Measure[LmEval]):
         return []
 
     async def ask(self, item: Item) -> Sample:
-        raise NotImplementedError("lm-eval asks")
+        raise NotImplementedError("lm-eval asks")  # `run` is its own, and calls neither
 
     def measured(self, samples: list[Sample]) -> Measured:
-        raise NotImplementedError("lm-eval measures")
+        raise NotImplementedError("lm-eval measures")  # as above
 
     def parts(self) -> list[Part]:
         return self._parts

@@ -55,4 +55,4 @@ class Source(Generic[Spec]):
 
     async def item(self, index: int) -> Made:
         """Raises DatasetError."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.item")  # each kind has its own

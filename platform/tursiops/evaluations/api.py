@@ -23,7 +23,7 @@ from tursiops.evaluations.models import Schedule, Suite
 # A list of rows that `row` shows. A comment, for a docstring would be inherited into the API's reference.
 class RowViewSet(TeamViewSet):
     def shown(self, item: Any) -> dict[str, Any]:
-        raise NotImplementedError(f"{type(self).__name__}.shown")
+        raise NotImplementedError(f"{type(self).__name__}.shown")  # as `rows` of core.views: each list has its own
 
     def paged(self) -> Response:
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))

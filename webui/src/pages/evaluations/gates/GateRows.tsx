@@ -1,15 +1,16 @@
 import { CheckCircleFilled, PauseCircleFilled, StopFilled } from '@ant-design/icons'
-import { Button, Popconfirm, Skeleton, Switch, Tag } from 'antd'
+import { Skeleton, Switch, Tag } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { Link } from 'react-router'
 import { useDeployments } from '@/api/deployments'
-import { type Gate, type MoveCheck, useMoveCheck, useRemove, useSaveGate } from '@/api/evaluations'
+import { type Gate, type MoveCheck, useMoveCheck, useSaveGate } from '@/api/evaluations'
 import { useModels } from '@/api/models'
 import { useSaid, useText } from '@/i18n'
 import { useEvaluationText } from '@/i18n/evaluations'
 import { DataTable } from '@/ui/DataTable'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { useAct } from '@/ui/useAct'
+import { RowActions } from '../RowActions'
 import { useMayGate } from './GatesPage'
 import { type Move, moveOf } from './move'
 
@@ -155,28 +156,16 @@ function Enabled({ gate }: { gate: Gate }) {
 }
 
 function Actions({ gate, onEdit }: { gate: Gate; onEdit: (gate: Gate) => void }) {
-  const t = useText()
   const text = useEvaluationText().gates
-  const act = useAct()
-  const mayGate = useMayGate()
-  const remove = useRemove('gates')
+  const mayChange = useMayGate()
   return (
-    <span className="eval-actions">
-      <Button size="small" disabled={!mayGate} onClick={() => onEdit(gate)}>
-        {t.common.edit}
-      </Button>
-      <Popconfirm
-        title={text.remove}
-        description={<div className="confirm-text">{text.removeEffect}</div>}
-        okText={t.common.delete}
-        cancelText={t.common.close}
-        okButtonProps={{ danger: true }}
-        onConfirm={() => remove.mutate(gate.id, { onError: act.failed })}
-      >
-        <Button size="small" danger disabled={!mayGate} loading={remove.isPending}>
-          {t.common.delete}
-        </Button>
-      </Popconfirm>
-    </span>
+    <RowActions
+      what="gates"
+      id={gate.id}
+      mayChange={mayChange}
+      title={text.remove}
+      effect={text.removeEffect}
+      onEdit={() => onEdit(gate)}
+    />
   )
 }

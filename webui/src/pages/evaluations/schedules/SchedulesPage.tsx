@@ -1,9 +1,9 @@
 import { FieldTimeOutlined, PlusOutlined } from '@ant-design/icons'
-import { Button, Popconfirm, Switch, Tooltip } from 'antd'
+import { Button, Switch, Tooltip } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { useState } from 'react'
 import { Link } from 'react-router'
-import { type Schedule, useRemove, useSaveSchedule, useSchedules, useSuites } from '@/api/evaluations'
+import { type Schedule, useSaveSchedule, useSchedules, useSuites } from '@/api/evaluations'
 import { useMayChange } from '@/api/session'
 import { usePreferences } from '@/app/preferences'
 import { useLocale, useSaid, useText } from '@/i18n'
@@ -13,6 +13,7 @@ import { EmptyState } from '@/ui/EmptyState'
 import { Loaded } from '@/ui/Page'
 import { useAct } from '@/ui/useAct'
 import { EvaluationPage } from '../EvaluationPage'
+import { RowActions } from '../RowActions'
 import { ScheduleDrawer } from './ScheduleDrawer'
 import { VerdictMarks } from './VerdictMarks'
 
@@ -164,28 +165,16 @@ function Enabled({ schedule }: { schedule: Schedule }) {
 }
 
 function Actions({ schedule, onEdit }: { schedule: Schedule; onEdit: (schedule: Schedule) => void }) {
-  const t = useText()
   const text = useEvaluationText().schedules
-  const act = useAct()
   const mayChange = useMayChange()
-  const remove = useRemove('schedules')
   return (
-    <span className="eval-actions">
-      <Button size="small" disabled={!mayChange} onClick={() => onEdit(schedule)}>
-        {t.common.edit}
-      </Button>
-      <Popconfirm
-        title={text.remove}
-        description={<div className="confirm-text">{text.removeEffect}</div>}
-        okText={t.common.delete}
-        cancelText={t.common.close}
-        okButtonProps={{ danger: true }}
-        onConfirm={() => remove.mutate(schedule.id, { onError: act.failed })}
-      >
-        <Button size="small" danger disabled={!mayChange} loading={remove.isPending}>
-          {t.common.delete}
-        </Button>
-      </Popconfirm>
-    </span>
+    <RowActions
+      what="schedules"
+      id={schedule.id}
+      mayChange={mayChange}
+      title={text.remove}
+      effect={text.removeEffect}
+      onEdit={() => onEdit(schedule)}
+    />
   )
 }
