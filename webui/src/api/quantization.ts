@@ -1,0 +1,235 @@
+// Quantization: a job for each scheme makes a smaller version of a base, proves it, and joins one table
+// (platform/tursiops/quantization, plugins/quantization).
+
+import { useMutation, useQuery } from '@tanstack/react-query'
+import { call } from './client'
+import { usePace } from './live'
+import { queryClient } from './queryClient'
+import type { Job, JsonSchema } from './types'
+
+/** What a device does with a scheme: computes in it, only unpacks it (slow), or cannot. */
+export type SupportLevel = 'supported' | 'slow' | 'unsupported'
+export interface Support {
+  /** Key of the device, e.g. "h200" or "cpu". */
+  device: string
+  device_name: string
+  level: SupportLevel
+  reason: string
+}
+
+/** Limits that a version must keep to pass, each by the name of a measured figure. */
+export type Thresholds = Record<string, number>
+
+export interface Scheme {
+  name: string
+  label: string
+  description: string
+  /** As in a quantization_config: "fp8 per channel". */
+  weights: string
+  activations: string
+  needs_data: boolean
+  /** Bits of a weight, its scales counted. */
+  bits: number
+  options_schema: JsonSchema
+  gate: Thresholds
+  support: Support[]
+}
+
+/** Something that stands in the way of a plan, or slows it, with what to do. */
+export interface PlanProblem {
+  code: string
+  severity: 'info' | 'warning' | 'error'
+  field: string
+  message: string
+  proposal: string
+}
+
+export interface SchemePlan {
+  scheme: string
+  /** Bytes of the files, and of the weights in memory on each device. */
+  size_bytes: number
+  base_bytes: number
+  memory_bytes: number
+  bits: number
+  /** Of the job: peak memory in bytes, disk in bytes, seconds; null where nothing is known. */
+  job_memory_bytes: number | null
+  disk_bytes: number | null
+  seconds: number | null
+  support: Support
+  problems: PlanProblem[]
+}
+
+/** Where the samples come from, and how many of what length. */
+export interface Calibration {
+  source: 'builtin' | 'corpus' | 'gateway'
+  corpus?: string
+  samples: number
+  tokens: number
+}
+export interface CalibrationCount {
+  samples: number
+  tokens: number
+  problems: PlanProblem[]
+}
+
+export interface SchemeChoice {
+  scheme: string
+  options?: Record<string, unknown>
+  gate?: Thresholds
+  /** Names of layers that stay in 16 bits; fnmatch patterns. */
+  keep?: string[]
+}
+export interface QuantizeInput {
+  schemes: SchemeChoice[]
+  device: string
+  tp: number
+  calibration: Calibration
+}
+export interface Plan {
+  plans: SchemePlan[]
+  calibration: CalibrationCount | null
+}
+
+/** A layer that has been done. */
+export interface DoneLayer {
+  /** Place in the model, and its name there: "model.layers.3.mlp.down_proj" or "layer 3". */
+  index: number
+  name: string
+  /** What the method minimized; null for methods without one. */
+  loss: number | null
+  /** ‖quantized − original‖ / ‖original‖ of its output, given the original's input; and with its own input. */
+  local_error: number | null
+  accumulated_error: number | null
+  bits: number
+  seconds: number
+  /** "" or what was done in place of the scheme's method: never silent. */
+  fallback: string
+}
+
+/** How far a job is; null before its child has said something. */
+export interface LayerProgress {
+  phase: 'prepare' | 'calibrate' | 'quantize' | 'write' | 'evaluate'
+  layer: string
+  layers_done: number
+  layers: number
+  loss: number | null
+  fallbacks: number
+  elapsed_s: number
+  eta_s: number | null
+  /** Layers that an earlier attempt had finished and this one took over. */
+  resumed_at: number
+}
+
+/** Measured of a version, the base's too; null: not measured. */
+export interface Figures {
+  size_bytes: number | null
+  memory_bytes: number | null
+  decode_tokens_per_s: number | null
+  prefill_tokens_per_s: number | null
+  perplexity: number | null
+  /** To the base's: 1 is lossless. */
+  perplexity_ratio: number | null
+  same_top: number | null
+  kl: number | null
+}
+
+export interface GateRule {
+  metric: string
+  value: number | null
+  limit: number
+  /** Which side of the limit is good. */
+  better: 'lower' | 'higher'
+  passed: boolean
+}
+
+export interface Sensitivity {
+  layer: string
+  /** KL divergence that this layer alone adds. */
+  kl: number
+  bytes: number
+}
+
+/** One scheme of one base: its job, and what came of it. */
+export interface Quantization {
+  id: string
+  base: string
+  scheme: string
+  scheme_label: string
+  options: Record<string, unknown>
+  keep: string[]
+  job: Job
+  version: string | null
+  version_label: string
+  progress: LayerProgress | null
+  figures: Figures | null
+  /** failed: the work ran and a limit was not kept; error: no verdict could be reached. */
+  verdict: 'passed' | 'failed' | 'error' | null
+  rules: GateRule[]
+  fallbacks: number
+}
+export interface QuantizationDetail extends Quantization {
+  layers: DoneLayer[]
+  sensitivity: Sensitivity[]
+}
+export interface QuantizationTable {
+  base: { version: string; label: string; figures: Figures | null }
+  rows: Quantization[]
+}
+
+const LIVE_MS = 2_000
+const isEnded = ({ state }: Job) => !['queued', 'running', 'cancelling'].includes(state)
+
+function refresh(): Promise<void> {
+  queryClient.invalidateQueries({ queryKey: ['jobs'] })
+  queryClient.invalidateQueries({ queryKey: ['models'] })
+  return queryClient.invalidateQueries({ queryKey: ['quantizations'] })
+}
+
+export function useSchemes() {
+  return useQuery({
+    queryKey: ['quantizations', 'schemes'],
+    queryFn: ({ signal }) => call<Scheme[]>('quantization/schemes', { signal }),
+  })
+}
+
+/** What would come of it, before anything starts; null asks nothing. */
+export function useQuantizePlan(version: string, input: QuantizeInput | null) {
+  return useQuery({
+    queryKey: ['quantizations', 'plan', version, input],
+    queryFn: ({ signal }) =>
+      call<Plan>(`versions/${version}/quantize/plan`, { method: 'POST', body: input, signal }),
+    enabled: input !== null,
+    placeholderData: (previous) => previous,
+    retry: false,
+  })
+}
+
+/** A job for each scheme. */
+export function useQuantize(version: string) {
+  return useMutation({
+    mutationFn: (body: QuantizeInput) =>
+      call<Quantization[]>(`versions/${version}/quantize`, { method: 'POST', body }),
+    onSuccess: refresh,
+  })
+}
+
+/** The base and all that was made of it; asked again while a job runs. */
+export function useQuantizations(version: string) {
+  const pace = usePace(LIVE_MS)
+  return useQuery({
+    queryKey: ['quantizations', 'table', version],
+    queryFn: ({ signal }) => call<QuantizationTable>(`versions/${version}/quantizations`, { signal }),
+    enabled: version !== '',
+    refetchInterval: ({ state }) => (state.data?.rows.every(({ job }) => isEnded(job)) ? false : pace),
+  })
+}
+
+export function useQuantization(id: string) {
+  const pace = usePace(LIVE_MS)
+  return useQuery({
+    queryKey: ['quantizations', 'one', id],
+    queryFn: ({ signal }) => call<QuantizationDetail>(`quantizations/${id}`, { signal }),
+    enabled: id !== '',
+    refetchInterval: ({ state }) => (state.data && isEnded(state.data.job) ? false : pace),
+  })
+}
