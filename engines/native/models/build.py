@@ -145,6 +145,12 @@ class _Loader:
         embed, head = self._ends(table, norm, smoother)
         return DecoderWeights(embed, layers, norm, head, cos_sin)
 
+    def ends(self, positions: int) -> DecoderWeights:
+        self._row_head, self._int8_table = False, False
+        norm = self._norm("norm").mul_(self._config.logit_scale)
+        embed, head = self._ends(self._embedding(), norm, None)
+        return DecoderWeights(embed, [], norm, head, self._tables(positions))
+
     def layer(self, index: int, smoother: Smoother | None = None) -> LayerWeights:
         prefix = f"layers.{index}"
         if self._config.latent is not None or self._config.sparse(index):
@@ -385,3 +391,14 @@ class _Loader:
             made.q_a = self._method(self._tensor(f"{prefix}.q_a.weight"), self._optional(f"{prefix}.q_a.bias"))
             made.q_norm = self._norm(f"{prefix}.q_a_norm")
         return made
+
+
+def raw_layer(files: ModelFiles, weights: Weights, index: int) -> RawLayer:
+    """One dense layer in float32 on the CPU, for tools that take a model apart."""
+    return _Loader(files, weights, "float32", torch.device("cpu"), DenseLinear)._raw(f"layers.{index}", index)
+
+
+def raw_ends(files: ModelFiles, weights: Weights, positions: int) -> DecoderWeights:
+    """What stands around the layers, in float32 on the CPU: DecoderWeights without any. positions: as in
+    `load_weights`."""
+    return _Loader(files, weights, "float32", torch.device("cpu"), DenseLinear).ends(positions)
