@@ -27,6 +27,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from engines.protocol import PROTOCOL_VERSION, Channel, ChildError, read_spec
+from engines.shards import shard_refusals
 
 __all__ = [
     "API_VERSION",
@@ -52,6 +53,7 @@ __all__ = [
     "engine_names",
     "get_engine",
     "read_spec",
+    "shard_refusals",
     "size_text",
 ]
 
@@ -97,6 +99,8 @@ class ModelShape(msgspec.Struct, frozen=True):
     tied_embeddings: bool = False
     sliding_window: int = 0  # tokens; 0 = none
     kv_values: int = 0  # in the KV cache, of a token, in all layers; 0 = 2 × layers × kv_heads × head_dim
+    quantized_parameters: int = 0  # of them in linear layers that the files keep in 4 or 8 bits
+    quantized_bytes: int = 0  # that those take in the files, scales and all
     task: str = "generate"  # "generate" | "embed" (a vector per text) | "score" (a number per pair of texts)
 
 
