@@ -22,10 +22,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 API_VERSION = 1
-"""Rises when this module changes in a way that old plugins can't follow."""
+"""Rises when this module changes in a way that old plugins can't follow. A new point is no such change: a plugin that
+contributes to a point which a release doesn't have is refused by the point's name."""
 
-POINTS = ("job_kinds", "model_sources", "engines")
-"""What a plugin may contribute: JobKind, ModelSource (below), engines.api.Engine."""
+POINTS = ("job_kinds", "model_sources", "engines", "optimizers")
+"""What a plugin may contribute: JobKind, ModelSource, Optimizer (below), engines.api.Engine."""
+
+BUILT_IN = {"quantization": "plugins.quantization:plugin"}
+"""Name → manifest of those that ship with Tursiops: they need no entry point, so an installation whose metadata is
+older than its files has them too."""
 
 
 class PluginError(Exception):
@@ -79,6 +84,42 @@ class ModelSource(Protocol):
     def command(self) -> list[str]:
         """argv of a child that speaks engines.protocol. It gets {"ref", "revision", "staging": folder} on stdin,
         puts files into `staging` and reports {"files": [{"name", "sha256", "size"}], "revision", "license"}."""
+        ...
+
+
+class Optimizer(Protocol):
+    """Makes another version of a model, smaller or faster. A job of it is one child process, as of a JobKind."""
+
+    label: str
+
+    def schemes(self) -> list[dict[str, Any]]:
+        """What it can make of a model, for people and for planning; each an object of
+
+        name, label, explanation (a sentence or two); weights, activations, kv, embedding: how each is kept, in words;
+        needs_data: whether the child wants calibration rows; hardware: {"cpu" | "sm80" …: {"state": "supported" |
+        "slow" | "unsupported", "reason"}}; gates: [{"up_to_parameters" (null: any), "perplexity_ratio" (at most),
+        "task_recovery" (at least, 0…1)}], the first that the model fits into counts; size_factor: bytes of the
+        quantized matrices for one in 16 bits; best_for: which workload it is chosen for.
+        """
+        ...
+
+    def spec_schema(self) -> dict[str, Any]:
+        """JSON Schema of a recipe, which is what a person chooses: the scheme and its options."""
+        ...
+
+    def problems(self, recipe: dict[str, Any], model: dict[str, Any], tensor_parallel: int) -> list[dict[str, str]]:
+        """Why `recipe` can't be made of a model, found before anything is started; [] if it can.
+
+        model: the numbers of engines.api.ModelShape. tensor_parallel: ranks that will serve it. Each problem is
+        {"field", "reason", "hint"}.
+        """
+        ...
+
+    def command(self) -> list[str]:
+        """argv of a child that speaks engines.protocol. On stdin it gets {"recipe", "paths": {file name: path},
+        "format", "calibration": path of a JSONL or text file ("" = what the optimizer ships), "workdir": folder that a
+        later attempt finds again, "staging": folder for the new version's files}; it reports {"files": [{"name",
+        "sha256", "size"}], "format", …}. Files lie in `staging` only when all are whole."""
         ...
 
 

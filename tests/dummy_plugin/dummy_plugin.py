@@ -44,6 +44,39 @@ class LetterSource:
         return [sys.executable, str(HERE / "letters_child.py")]
 
 
+class Copies:
+    """Versions that differ from their base in nothing but a file."""
+
+    label = "Copies"
+
+    def schemes(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": "copy",
+                "label": "A copy",
+                "explanation": "Nothing is quantized.",
+                "weights": "as they are",
+                "activations": "16 bits",
+                "kv": "",
+                "embedding": "",
+                "needs_data": False,
+                "hardware": {"cpu": {"state": "supported", "reason": ""}},
+                "gates": [{"up_to_parameters": None, "perplexity_ratio": 1.01, "task_recovery": 0.99}],
+                "size_factor": 1.0,
+                "best_for": "tests",
+            }
+        ]
+
+    def spec_schema(self) -> dict[str, Any]:
+        return {"type": "object", "required": ["scheme"]}
+
+    def problems(self, recipe: dict[str, Any], model: dict[str, Any], tensor_parallel: int) -> list[dict[str, str]]:
+        return []
+
+    def command(self) -> list[str]:
+        return [sys.executable, str(HERE / "copy_child.py")]
+
+
 class DummyEngine:
     name = "dummy"
     label = "Dummy"
@@ -58,6 +91,7 @@ plugin = Plugin(
         "job_kinds": {"dummy.count": "dummy_plugin:CountJob", "dummy.act": "dummy_plugin:ActJob"},
         "model_sources": {"letters": "dummy_plugin:LetterSource"},
         "engines": {"dummy": "dummy_plugin:DummyEngine"},
+        "optimizers": {"copies": "dummy_plugin:Copies"},
     },
     settings_schema={
         "type": "object",

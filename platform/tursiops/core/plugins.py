@@ -1,4 +1,4 @@
-"""Loads third-party plugins at start. One that fails is listed with its traceback and stops nothing."""
+"""Loads plugins at start, ours and those of others. One that fails is listed with its traceback and stops nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jsonschema
 from django.conf import settings
 
-from plugins.api import Plugin, PluginError, load
+from plugins.api import BUILT_IN, Plugin, PluginError, load
 from tursiops.core.registry import Points, points
 
 GROUP = "tursiops.plugins"
@@ -49,9 +49,11 @@ def load_installed() -> None:
 
 
 def load_all(into: Points) -> list[Status]:
-    """Register the contributions of each installed plugin with `into`; a status for each."""
+    """Register the contributions of each plugin, ours first, with `into`; a status for each."""
     values = _settings_file(Path(settings.DATA_DIR) / "plugins.json")
-    found = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    ours = [EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items()]
+    installed = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    found = [*ours, *installed]
     return [_load(point, into, values.get(point.name, {})) for point in found]
 
 

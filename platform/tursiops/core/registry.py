@@ -95,9 +95,10 @@ class Points:
         return iter(self._points.values())
 
 
-points = Points(["job_kinds", "model_sources", "engines"])
+points = Points(["job_kinds", "model_sources", "engines", "optimizers"])
 job_kinds = points["job_kinds"]  # jobs.kinds.JobKind
 model_sources = points["model_sources"]  # plugins.api.ModelSource
+optimizers = points["optimizers"]  # plugins.api.Optimizer
 engines = points["engines"]  # functions without arguments that give an engines.api.Engine
 
 

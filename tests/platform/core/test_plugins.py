@@ -17,7 +17,7 @@ def loaded(monkeypatch, settings, tmp_path):
     settings.DATA_DIR = tmp_path
 
     def load():
-        points = Points(["job_kinds", "model_sources", "engines"], closed=lambda: False)
+        points = Points(["job_kinds", "model_sources", "engines", "optimizers"], closed=lambda: False)
         return {status.name: status for status in plugins.load_all(points) if "dummy" in status.name}, points
 
     return load
@@ -31,7 +31,17 @@ def test_every_extension_point_is_filled(loaded):
     assert points["job_kinds"].get("dummy.count").spec_schema()["required"] == ["to"]
     assert points["model_sources"].get("letters").label == "Letters"
     assert points["engines"].get("dummy")().name == "dummy"
+    assert points["optimizers"].get("copies").schemes()[0]["name"] == "copy"
+    assert points["optimizers"].get("copies").label == "Copies"
     assert set(statuses["dummy"].contributes) == {point.name for point in points}, "the dummy must use every point"
+
+
+def test_plugins_that_ship_with_us_need_no_entry_point(settings, tmp_path):
+    settings.DATA_DIR = tmp_path
+    points = Points(["job_kinds", "model_sources", "engines", "optimizers"], closed=lambda: False)
+    found = {status.name: status for status in plugins.load_all(points)}
+    assert found["quantization"].state == "active", found["quantization"].traceback
+    assert "fp8_dynamic" in [scheme["name"] for scheme in points["optimizers"].get("quantization").schemes()]
 
 
 def test_broken_plugin_is_listed_and_stops_nothing(loaded):
