@@ -7,30 +7,33 @@ import { usePace } from './live'
 import { queryClient } from './queryClient'
 import type { Job, JsonSchema } from './types'
 
-/** What a device does with a scheme: computes in it, only unpacks it (slow), or cannot. */
+/** What a device does with a scheme: computes in it, runs it without the gain in speed, or cannot. */
 export type SupportLevel = 'supported' | 'slow' | 'unsupported'
 export interface Support {
-  /** Key of the device, e.g. "h200" or "cpu". */
+  /** Key of the device, e.g. "h200" or "cpu". The processor comes first, then GPUs that nodes have, then others. */
   device: string
   device_name: string
   level: SupportLevel
   reason: string
 }
 
-/** Limits that a version must keep to pass, each by the name of a measured figure. */
+/** Limits that a version must keep to pass, by the name of the measured figure. */
 export type Thresholds = Record<string, number>
 
 export interface Scheme {
   name: string
   label: string
-  description: string
-  /** As in a quantization_config: "fp8 per channel". */
+  explanation: string
+  best_for: string
+  /** How each is kept, in words. */
   weights: string
   activations: string
+  kv: string
+  embedding: string
   needs_data: boolean
-  /** Bits of a weight, its scales counted. */
   bits: number
   options_schema: JsonSchema
+  /** For the size of the model that was asked about. */
   gate: Thresholds
   support: Support[]
 }
@@ -59,9 +62,9 @@ export interface SchemePlan {
   problems: PlanProblem[]
 }
 
-/** Where the samples come from, and how many of what length. */
+/** Where the rows come from, and how many of what length. */
 export interface Calibration {
-  source: 'builtin' | 'corpus' | 'gateway'
+  source: 'builtin' | 'corpus'
   corpus?: string
   samples: number
   tokens: number
@@ -76,7 +79,7 @@ export interface SchemeChoice {
   scheme: string
   options?: Record<string, unknown>
   gate?: Thresholds
-  /** Names of layers that stay in 16 bits; fnmatch patterns. */
+  /** Layers that stay in 16 bits: names, or patterns with *. */
   keep?: string[]
 }
 export interface QuantizeInput {
@@ -131,6 +134,8 @@ export interface Figures {
   perplexity_ratio: number | null
   same_top: number | null
   kl: number | null
+  /** Products that were not made as asked. */
+  fallbacks?: number
 }
 
 export interface GateRule {
@@ -155,8 +160,13 @@ export interface Quantization {
   base: string
   scheme: string
   scheme_label: string
+  /** As it was asked, so that it can be asked again: the recipe without its scheme, and what `keep` holds of it. */
   options: Record<string, unknown>
   keep: string[]
+  gate: Thresholds
+  device: string
+  tp: number
+  calibration: Calibration
   job: Job
   version: string | null
   version_label: string
@@ -185,10 +195,12 @@ function refresh(): Promise<void> {
   return queryClient.invalidateQueries({ queryKey: ['quantizations'] })
 }
 
-export function useSchemes() {
+/** With the limits for a model of `version`'s size. */
+export function useSchemes(version: string | undefined) {
   return useQuery({
-    queryKey: ['quantizations', 'schemes'],
-    queryFn: ({ signal }) => call<Scheme[]>('quantization/schemes', { signal }),
+    queryKey: ['quantizations', 'schemes', version],
+    queryFn: ({ signal }) => call<Scheme[]>('quantization/schemes', { query: { version }, signal }),
+    placeholderData: (previous) => previous,
   })
 }
 
@@ -209,6 +221,25 @@ export function useQuantize(version: string) {
   return useMutation({
     mutationFn: (body: QuantizeInput) =>
       call<Quantization[]>(`versions/${version}/quantize`, { method: 'POST', body }),
+    onSuccess: refresh,
+  })
+}
+
+/** The same once more, with these layers in 16 bits beside those that were kept before. */
+export function useRunAgain(one: Quantization) {
+  const { keep: _kept, ...options } = one.options
+  const { source, corpus, samples, tokens } = one.calibration
+  return useMutation({
+    mutationFn: (layers: string[]) =>
+      call<Quantization[]>(`versions/${one.base}/quantize`, {
+        method: 'POST',
+        body: {
+          schemes: [{ scheme: one.scheme, options, gate: one.gate, keep: [...one.keep, ...layers] }],
+          device: one.device,
+          tp: one.tp,
+          calibration: { source, ...(corpus ? { corpus } : {}), samples, tokens },
+        } satisfies QuantizeInput,
+      }),
     onSuccess: refresh,
   })
 }
