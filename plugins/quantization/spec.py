@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ _PROPERTIES: dict[str, dict[str, Any]] = {
     "algorithm": {
         "title": "Algorithm",
         "description": "How the rounded weights are found; empty: the scheme's own.",
-        "enum": ["", "rtn", "gptq", "awq", "smoothquant", "smoothquant_gptq"],
+        "enum": ["", "rtn", "gptq", "awq", "smoothquant", "smoothquant_gptq", "autoround"],
         "default": "",
     },
     "backend": {
@@ -245,6 +245,8 @@ def _wrong_combination(options: Options) -> Problem | None:
         return Problem(
             "backend", f"{options.backend} does not make {scheme.name}", f"Choose {' or '.join(scheme.backends)}."
         )
+    if options.method == "autoround" and options.backend == "native":
+        return Problem("algorithm", "autoround is llm_compressor's", "Set backend to llm_compressor, or choose gptq.")
     if options.backend == "llm_compressor" and (options.kv_format == "int8" or options.embedding_format != "none"):
         return Problem("backend", "llm_compressor makes no INT8 KV cache or embedding here", "Choose native.")
     if options.group_size and not scheme.grouped:
@@ -325,16 +327,32 @@ def _block_problem(model: dict[str, Any], inputs: dict[str, int], ranks: int) ->
     return None
 
 
-def kept(patterns: Sequence[str], modules: Sequence[str]) -> frozenset[str]:
-    """The modules that `keep` names. Raises ChildError("bad_recipe") for a pattern that names none, with those that
+PRODUCT = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}
+"""Part of a layer → the product that it is computed in; others are their own."""
+
+
+def product(ours: str) -> str:
+    """A report's name of what the engine's "layers.3.q" is a part of: "layers.3.qkv"."""
+    layer, _, part = ours.rpartition(".")
+    return f"{layer}.{PRODUCT.get(part, part)}"
+
+
+def kept(patterns: Sequence[str], modules: Sequence[str], ours: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The modules that `keep` names. ours: module → the engine's name; with it, names of a report's rows
+    ("layers.3.qkv") are taken, too. Raises ChildError("bad_recipe") for a pattern that names none, with those that
     are close; the head's name is always taken, since a tied head is no module of its own."""
     found: set[str] = set()
+    told = {name: product(each) for name, each in (ours or {}).items()}
     for place, pattern in enumerate(patterns):
-        matched = [name for name in modules if _matches(pattern, name, place)]
+        matched = [name for name in modules if _matches(pattern, name, place) or _is_in(told.get(name, ""), pattern)]
         if not matched and pattern != HEAD:
             raise Problem(f"keep[{place}]", f"no layer is called {pattern!r}", _close(pattern, modules)).error()
         found.update(matched)
     return frozenset(found)
+
+
+def _is_in(product: str, pattern: str) -> bool:
+    return product == pattern or product.startswith(f"{pattern}.")
 
 
 def _matches(pattern: str, name: str, place: int) -> bool:
