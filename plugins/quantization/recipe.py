@@ -1,113 +1,62 @@
-"""What a quantize job of the built-in backend is told, and what it gives back layer by layer. Plain data."""
+"""The built-in back end's entry: a model's files and a recipe in, finished layers out, one after the other."""
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Callable
 
 import torch
 
-from engines.native.quant.scheme import KvScheme, LinearScheme
+from engines.native.layers.embedding import Int8Table
+from engines.native.loader.model_files import ModelFiles
+from engines.native.quant.scheme import WeightScheme
 from engines.native.quant.weight import QuantizedWeight
+from plugins.quantization.errors import QuantizationFailed
+from plugins.quantization.layer import LayerQuantizer
+from plugins.quantization.model import Source
+from plugins.quantization.terms import GROUPS, GroupReport, LayerResult, LayerSink, Recipe
 
-GROUPS = ("qkv", "o", "gate_up", "down")
-"""The products of a layer, in the order in which they run. What one product computes reads one input and takes one
-scheme, whether the checkpoint keeps it in one tensor or in three."""
+__all__ = ["GROUPS", "GroupReport", "LayerResult", "LayerSink", "Progress", "QuantizationFailed", "Recipe", "quantize"]
+
+Progress = Callable[[float, str], None]
+"""Called with the share done, 0…1, and what is being done. What it raises ends the job (a cancel)."""
 
 
-class QuantizationFailed(Exception):
-    """What can't be quantized, with the layer or field, the reason, and what to do."""
+@torch.inference_mode()
+def quantize(
+    files: ModelFiles,
+    recipe: Recipe,
+    ids: torch.Tensor | None,
+    out: LayerSink,
+    progress: Progress,
+    resume_from: int = 0,
+) -> None:
+    """files: in floating point, or a GGUF file. ids: int64 [samples, tokens], calibration sequences of one length; None
+    for a recipe that needs none. resume_from: layers that `out` has from an earlier attempt; the calibration tokens run
+    through them again.
 
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """linear: of every product that `keep` and `schemes` don't name; None: they stay in 16 bits.
-
-    smoothing: what is done before rounding ("smoothquant": Xiao et al., "awq": Lin et al.). rounding: "rtn" or "gptq".
-    clip: scales are searched for (ratios 1 … 0.5 of a group's range; by the error of the outputs where calibration
-    tokens are there, else of the weights). keep: fused groups that stay in 16 bits, as shell patterns of
-    "layers.<n>.<group>" ("layers.0.*", "layers.*.down"). schemes: such a name, without patterns → its own scheme, for
-    mixed precision. damping: share of the Hessian's mean diagonal; raised tenfold up to three times. on_fallback: what
-    becomes of a group whose Hessian isn't positive definite even then: "record" rounds it to nearest and says so,
-    "fail" ends the job. scale_dtype: of the scales in the file, and what values are rounded for. embedding: the table
-    in int8, one scale per row. search_tokens: on how many AWQ tries its factors.
+    Memory: one layer in float32, the tokens' residual stream (tokens × hidden × 4 bytes, about three times) and up to
+    1 GiB of the MLP's inputs. Raises QuantizationFailed.
     """
-
-    linear: LinearScheme | None = None
-    rounding: Literal["rtn", "gptq"] = "rtn"
-    smoothing: Literal["", "smoothquant", "awq"] = ""
-    clip: bool = False
-    alpha: float = 0.5
-    damping: float = 0.01
-    on_fallback: Literal["record", "fail"] = "record"
-    keep: tuple[str, ...] = ()
-    schemes: Mapping[str, LinearScheme | None] = field(default_factory=dict)
-    kv: KvScheme | None = None
-    embedding: bool = False
-    scale_dtype: torch.dtype = torch.float32
-    search_tokens: int = 2048
-
-    def of(self, index: int, group: str) -> LinearScheme | None:
-        """The scheme of one product; None: it stays in 16 bits."""
-        name = f"layers.{index}.{group}"
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.keep):
-            return None
-        return self.schemes.get(name, self.linear)
-
-    def needs_data(self, layers: int) -> bool:
-        """Whether calibration tokens have to run through the layers."""
-        schemes = [self.of(index, group) for index in range(layers) for group in GROUPS]
-        static = any(each and each.activations and not each.activations.dynamic for each in schemes)
-        scaled = self.kv is not None and self.kv.kind == "float"
-        return bool(static or scaled or (any(schemes) and (self.rounding == "gptq" or self.smoothing)))
+    progress(0.0, "looking for NaN and infinite weights")
+    with Source(files, 1 if ids is None else ids.shape[1]) as source:
+        source.check_finite()
+        quantizer = LayerQuantizer(source, recipe, ids)
+        layers = source.config.layers
+        for index in range(layers):
+            if index < resume_from:
+                progress(index / layers, f"layer {index + 1} of {layers} is there: the text runs through it")
+                quantizer.replay(out.finished(index))
+            else:
+                progress(index / layers, f"layer {index + 1} of {layers}")
+                out.take(quantizer.run(index))
+        if recipe.embedding:
+            progress(1.0, "the embedding table")
+            out.embedding(_table(source))
+    progress(1.0, "all layers are finished")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupReport:
-    """method: "gptq", "rtn", "rtn_fallback" (GPTQ was asked for and its Hessian wasn't positive definite) or "kept".
-    loss: squared error of the outputs over the calibration tokens as a share of the outputs' squares; rtn_loss: what
-    rounding to nearest would have; None without calibration. damping: the share that was added at last. sqnr_db: of
-    the weights, 10 log10(|W|² / |W − Q|²)."""
-
-    group: str
-    method: str
-    loss: float | None = None
-    rtn_loss: float | None = None
-    damping: float | None = None
-    sqnr_db: float | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerResult:
-    """One finished layer. All names are the decoder's own (`engines.native.loader.names`), all tensors as the written
-    checkpoint has them (`engines.native.vocabulary.hf_export.Export` for a GGUF file).
-
-    linears: "layers.3.q" → weight, without ".weight". floats: "layers.3.input_norm.weight" → float32, what smoothing
-    changed and stays in floating point. kv_scales: float32 [1] or [kv_heads], keys and values. What is in neither is
-    as in the source.
-    """
-
-    index: int
-    linears: Mapping[str, QuantizedWeight]
-    floats: Mapping[str, torch.Tensor]
-    kv_scales: tuple[torch.Tensor, torch.Tensor] | None
-    reports: tuple[GroupReport, ...]
-
-
-class LayerSink(Protocol):
-    """Where finished layers go: it owns them, the recipe keeps none."""
-
-    def take(self, layer: LayerResult) -> None:
-        """Called once a layer, in order; what it has taken must survive a crash before it returns."""
-        ...
-
-    def finished(self, index: int) -> LayerResult:
-        """A layer that an earlier attempt handed over; asked for those below `resume_from`, in order."""
-        ...
-
-    def embedding(self, table: QuantizedWeight) -> None:
-        """`Recipe.embedding`: int8 [vocab, hidden] with one scale per row."""
-        ...
+def _table(source: Source) -> QuantizedWeight:
+    table = Int8Table.of(source.read("embed.weight"))
+    return QuantizedWeight(
+        WeightScheme("int", 8, "channel"), table.values, table.scales[:, None].contiguous(), name="embed"
+    )

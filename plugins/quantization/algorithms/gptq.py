@@ -54,7 +54,7 @@ def gptq(
     order = _order(hessian, scheme)
     factor, used = inverse_factor(hessian[order][:, order], dead[order], damping)
     tiling = Tiling.of(scheme, (weight.shape[0], weight.shape[1]))
-    cost = output_error(tiling, hessian) if clip_search else None
+    cost = output_error(tiling, hessian.float()) if clip_search else None
     grid = grid_of(weight.float(), scheme, scale_dtype, cost)
     fresh = not scheme.actorder and scheme.strategy == "group"
     codes, loss = _columns(

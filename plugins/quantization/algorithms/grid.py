@@ -103,15 +103,11 @@ class Grid:
 
     def column(self, index: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Scale and zero of the weights of one input, [out]."""
-        group = slice(index // self.tiling.wide, index // self.tiling.wide + 1)
-        scales = (
-            self.tiling.spread(self.scales)[:, 0] if self.tiling.grid[1] == 1 else self._rows(self.scales[:, group])
-        )
-        return scales, None if self.zeros is None else self._rows(self.zeros[:, group])
+        group = index // self.tiling.wide
+        return self._rows(self.scales[:, group]), None if self.zeros is None else self._rows(self.zeros[:, group])
 
     def _rows(self, groups: torch.Tensor) -> torch.Tensor:
-        rows = groups if self.tiling.high == 1 else groups.repeat_interleave(self.tiling.high, 0)[: self.tiling.out]
-        return rows[:, 0]
+        return groups if self.tiling.high == 1 else groups.repeat_interleave(self.tiling.high, 0)[: self.tiling.out]
 
     def values(self, codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None) -> torch.Tensor:
         """What codes stand for."""
