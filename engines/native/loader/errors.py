@@ -14,6 +14,7 @@ CODES = frozenset(
         "unknown_type",
         "unknown_tokenizer",
         "missing_file",
+        "bad_values",
     }
 )
 

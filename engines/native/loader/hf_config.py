@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engines.native.loader import hf_dense, hf_mixtures
-from engines.native.loader.errors import BadModel
 from engines.native.loader.hf_fields import Json, refused
 from engines.native.models.config import ARCHITECTURES, DecoderConfig
 
@@ -40,19 +39,4 @@ def decoder_config(config: Json) -> DecoderConfig:
     name = str(config.get("model_type", ""))
     if name not in FAMILIES:
         raise refused(f"model_type is {name!r}", f"the native engine serves {', '.join(ARCHITECTURES)}")
-    if config.get("quantization_config"):
-        raise BadModel(
-            "unknown_type",
-            f"config.json: weights quantized by {_scheme(config['quantization_config'])} cannot be read by the native "
-            "engine",
-            "give the model in float32, float16 or bfloat16, or as GGUF",
-        )
     return FAMILIES[name](config)
-
-
-def _scheme(about: object) -> str:
-    """Its name and block size, as far as config.json tells them."""
-    if not isinstance(about, dict):
-        return repr(about)[:80]
-    named = {name: about[name] for name in ("quant_method", "fmt", "bits", "weight_block_size") if about.get(name)}
-    return ", ".join(f"{name} {value}" for name, value in named.items())[:200] or "an unnamed method"

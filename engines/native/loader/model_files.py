@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engines.native.loader import gguf_config, hf_config
 from engines.native.loader.errors import BadModel
 from engines.native.loader.gguf import GgufFile, read_gguf
-from engines.native.loader.names import IGNORED_SUFFIXES, expected_shapes, layout_of
-from engines.native.loader.safetensors import read_safetensors
+from engines.native.loader.names import IGNORED_SUFFIXES, Layout, expected_shapes, layout_of
+from engines.native.loader.safetensors import QUANTIZED_WIDTHS, WIDTHS, read_safetensors
 from engines.native.loader.tensors import TensorInfo
 from engines.native.models.config import DecoderConfig
 from engines.native.pooling.config import Task
 from engines.native.pooling.headless import as_generating
 from engines.native.pooling.task import task_of
+from engines.native.quant.config import quant_config
+from engines.native.quant.scheme import QuantConfig
+from engines.native.quant.stored import FLOATS, KEPT_BLOCKS, KvScales, Stored, is_zero, kv_scales_of, of_blocks, stored
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """tensors: the decoder's own name → place. gguf: the parsed file, where the format is GGUF."""
+    """tensors: the decoder's own name → place; one that is quantized has the shape of its matrix, its scheme as type
+    and the bytes of all its parts (in GGUF it is one tensor, and stays that). gguf: the parsed file, where the format
+    is GGUF. quant: what config.json says of quantization. quantized: our name → what makes up the matrix, of those
+    that can be kept as they are. kv_scales: layer → scales of keys and values."""
 
     format: str
     paths: dict[str, Path]
     config: DecoderConfig
     tensors: dict[str, TensorInfo]
     gguf: GgufFile | None
+    quant: QuantConfig | None = None
+    quantized: dict[str, Stored] = field(default_factory=dict)
+    kv_scales: dict[int, KvScales] = field(default_factory=dict)
+
+    def quantized_size(self) -> tuple[int, int]:
+        """Of the matrices that can be kept quantized: parameters, and bytes in the files."""
+        kept = self.quantized.values()
+        return sum(one.shape[0] * one.shape[1] for one in kept), sum(one.nbytes for one in kept)
 
 
 def open_model(format: str, paths: dict[str, str]) -> ModelFiles:
@@ -49,21 +63,28 @@ def _open_gguf(paths: dict[str, Path]) -> ModelFiles:
         raise BadModel("missing_file", f"a GGUF model is one file; {len(files)} are given")
     file = read_gguf(files[0])
     config = gguf_config.decoder_config(file)
-    return ModelFiles("gguf", paths, config, _checked(config, file.tensors, "gguf"), file)
+    tensors = _checked(config, file.tensors, "gguf", {})
+    kept = {name: of_blocks(info) for name, info in tensors.items() if info.type in KEPT_BLOCKS}
+    return ModelFiles("gguf", paths, config, tensors, file, QuantConfig("gguf") if kept else None, kept)
 
 
 def _open_safetensors(paths: dict[str, Path]) -> ModelFiles:
-    config = hf_config.decoder_config(read_json(paths, "config.json"))
+    said = read_json(paths, "config.json")
+    config, quant = hf_config.decoder_config(said), quant_config(said)
     shards = {name: path for name, path in paths.items() if name.endswith(".safetensors")}
     if not shards:
         raise BadModel("missing_file", "the model has no .safetensors file")
     _all_shards(paths, shards)
     tensors: dict[str, TensorInfo] = {}
     for name in sorted(shards):
-        tensors.update(read_safetensors(shards[name]))
+        tensors.update(read_safetensors(shards[name], widths=QUANTIZED_WIDTHS if quant else WIDTHS))
     if task_of("safetensors", paths) is not Task.GENERATE:
         config, tensors = as_generating(config, tensors)
-    return ModelFiles("safetensors", paths, config, _checked(config, tensors, "safetensors"), None)
+    layout = layout_of("safetensors", config.architecture)
+    quantized = _quantized(config, quant, tensors, layout) if quant else {}
+    scales = kv_scales_of(quant, config, layout, tensors) if quant else {}
+    checked = _checked(config, tensors, "safetensors", quantized, scales)
+    return ModelFiles("safetensors", paths, config, checked, None, quant, quantized, scales)
 
 
 def read_json(paths: dict[str, Path], name: str, required: bool = True) -> dict[str, Any]:
@@ -88,29 +109,65 @@ def _all_shards(paths: dict[str, Path], shards: dict[str, Path]) -> None:
             raise BadModel("missing_file", f"model.safetensors.index.json names {name}, which is not there")
 
 
-def _checked(config: DecoderConfig, found: dict[str, TensorInfo], format: str) -> dict[str, TensorInfo]:
+def _quantized(
+    config: DecoderConfig, quant: QuantConfig, found: dict[str, TensorInfo], layout: Layout
+) -> dict[str, Stored]:
+    """Our name → the matrix, of each that the configuration's rules quantize."""
+    quantized = {}
+    for name, shape in expected_shapes(config, layout.fused).items():
+        module, _, kind = layout.name(name).rpartition(".")
+        rule = quant.rule(module) if kind == "weight" and len(shape) == 2 else None
+        if rule is not None:
+            made = stored(module, (shape[0], shape[1]), rule, found)
+            if made is not None:
+                quantized[name] = made
+    return quantized
+
+
+def _checked(
+    config: DecoderConfig,
+    found: dict[str, TensorInfo],
+    format: str,
+    quantized: dict[str, Stored],
+    kv_scales: dict[int, KvScales] | None = None,
+) -> dict[str, TensorInfo]:
     """Each tensor that the decoder needs, and none that it would leave out: a bias without a place means another
     architecture than the one declared."""
-    tensors = {}
+    tensors, used = {}, set()
     layout = layout_of(format, config.architecture)
     for name, shape in expected_shapes(config, layout.fused).items():
-        in_file = layout.name(name)
-        info = found.get(in_file)
-        if info is None:
-            raise BadModel("missing_tensor", f"the tensor {in_file} is missing ({len(found)} others are there)")
-        if info.shape != shape:
-            raise BadModel(
-                "wrong_shape",
-                f"tensor {in_file} has shape {list(info.shape)}; the configuration makes it {list(shape)}",
-            )
-        tensors[name] = info
-    used = {info.name for info in tensors.values()}
+        if name in quantized:
+            tensors[name] = quantized[name].info()
+            used |= {part.name for part in quantized[name].parts.values()}
+        else:
+            tensors[name] = _plain(layout.name(name), shape, found, format)
+            used.add(tensors[name].name)
+    used |= {scale.name for pair in (kv_scales or {}).values() for scale in pair}
     ignored = {layout.name("head.weight")} if config.tied else set()
+    biases = {f"{matrix.module}.bias" for matrix in quantized.values() if matrix.layout.startswith("gptq")}
     for name in found:
-        if name in used or name in ignored or layout.unused(name, config.layers):
+        if name in used or name in ignored or layout.unused(name, config.layers) or name.endswith(IGNORED_SUFFIXES):
             continue
-        if not name.endswith(IGNORED_SUFFIXES):
-            raise BadModel(
-                "unknown_architecture", f"tensor {name} has no place in a {config.architecture} decoder of this form"
-            )
+        if name in biases and is_zero(found[name]):  # AutoGPTQ writes one for each matrix, whatever the model has
+            continue
+        raise BadModel(
+            "unknown_architecture", f"tensor {name} has no place in a {config.architecture} decoder of this form"
+        )
     return tensors
+
+
+def _plain(name: str, shape: tuple[int, ...], found: dict[str, TensorInfo], format: str) -> TensorInfo:
+    info = found.get(name)
+    if info is None:
+        raise BadModel("missing_tensor", f"the tensor {name} is missing ({len(found)} others are there)")
+    if info.shape != shape:
+        raise BadModel(
+            "wrong_shape", f"tensor {name} has shape {list(info.shape)}; the configuration makes it {list(shape)}"
+        )
+    if format == "safetensors" and info.type not in FLOATS:
+        raise BadModel(
+            "unknown_type",
+            f"tensor {name} has dtype {info.type}, and quantization_config does not say that it is quantized",
+            f"without that it can be {', '.join(FLOATS)}",
+        )
+    return info

@@ -69,7 +69,7 @@ def _q8_0(blocks: Bytes) -> Floats:
     return _half(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8).astype(np.float32)
 
 
-def _six_bit_scales(packed: Bytes) -> tuple[Floats, Floats]:
+def six_bit_scales(packed: Bytes) -> tuple[Floats, Floats]:
     """Scales and minima of a K block's 8 groups, from 12 bytes: the first four of each have 6 bits in bytes 0…7; the
     last four have their low 4 bits in bytes 8…11 and their upper 2 in the top of bytes 0…7."""
     first, second, third = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
@@ -80,13 +80,13 @@ def _six_bit_scales(packed: Bytes) -> tuple[Floats, Floats]:
 
 def _k_values(blocks: Bytes, scales: Bytes, values: NDArray[np.uint8]) -> Floats:
     """d × scale × q − dmin × minimum over 8 groups of 32; values [blocks, 8, 32]."""
-    group_scales, minima = _six_bit_scales(scales)
+    group_scales, minima = six_bit_scales(scales)
     scale = (_half(blocks, 0) * group_scales)[:, :, None]
     minimum = (_half(blocks, 2) * minima)[:, :, None]
     return (scale * values.astype(np.float32) - minimum).reshape(len(blocks), 256)
 
 
-def _pairs(packed: Bytes) -> Bytes:
+def pairs(packed: Bytes) -> Bytes:
     """128 bytes → [blocks, 8, 32]: each run of 32 bytes holds one group in its low and the next in its high halves."""
     runs = packed.reshape(len(packed), 4, 1, 32)
     return np.concatenate([runs & 0x0F, runs >> 4], axis=2).reshape(len(packed), 8, 32)
@@ -94,22 +94,27 @@ def _pairs(packed: Bytes) -> Bytes:
 
 def _q4_k(blocks: Bytes) -> Floats:
     """d, dmin (half), 12 bytes of 6-bit scales and minima, 128 bytes of nibbles."""
-    return _k_values(blocks, blocks[:, 4:16], _pairs(blocks[:, 16:144]))
+    return _k_values(blocks, blocks[:, 4:16], pairs(blocks[:, 16:144]))
 
 
 def _q5_k(blocks: Bytes) -> Floats:
     """As Q4_K, with 32 bytes of fifth bits (bit g of byte i belongs to value i of group g) before the nibbles."""
     high = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[None, :, None] & np.uint8(1)
-    return _k_values(blocks, blocks[:, 4:16], _pairs(blocks[:, 48:176]) | (high * np.uint8(16)))
+    return _k_values(blocks, blocks[:, 4:16], pairs(blocks[:, 48:176]) | (high * np.uint8(16)))
 
 
-def _q6_k(blocks: Bytes) -> Floats:
-    """128 bytes of low nibbles, 64 of upper 2 bits, 16 signed scales, d (half): d × scale × (q − 32), groups of 16."""
+def q6_values(blocks: Bytes) -> Bytes:
+    """Values 0 … 63 of Q6_K blocks in their order, [blocks, 2, 4, 32]."""
     low = blocks[:, 0:128].reshape(-1, 2, 1, 64)
     low = np.concatenate([low & 0x0F, low >> 4], axis=2).reshape(-1, 2, 4, 32)
     shifts = np.array([0, 2, 4, 6], np.uint8)[None, None, :, None]
     high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 0x03
-    values = (low | (high << 4)).astype(np.float32) - 32
+    return low | (high << 4)
+
+
+def _q6_k(blocks: Bytes) -> Floats:
+    """128 bytes of low nibbles, 64 of upper 2 bits, 16 signed scales, d (half): d × scale × (q − 32), groups of 16."""
+    values = q6_values(blocks).astype(np.float32) - 32
     scales = np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32) * _half(blocks, 208)
     return (values.reshape(-1, 16, 16) * scales[:, :, None]).reshape(-1, 256)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from engines.native.loader.tensors import TensorInfo
 
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of an element, of the types that the decoder's weights may have."""
+QUANTIZED_WIDTHS = WIDTHS | {"F8_E4M3": 1, "I8": 1, "I32": 4, "I64": 8}
+"""With those that quantized weights are made up of."""
 _MAX_HEADER = 100 * 1024 * 1024
 _AGAIN = "fetch the file again and compare its sha256 with the published one"
 
 
-def read_safetensors(path: Path, unread: str = "") -> dict[str, TensorInfo]:
-    """unread: end of the names of tensors that are left out, whatever their type.
+def read_safetensors(path: Path, unread: str = "", widths: Mapping[str, int] = WIDTHS) -> dict[str, TensorInfo]:
+    """unread: end of the names of tensors that are left out, whatever their type. widths: types that may be there.
 
     Raises BadModel: bad_magic, truncated, unknown_type, wrong_shape; the message names the tensor.
     """
@@ -28,7 +31,7 @@ def read_safetensors(path: Path, unread: str = "") -> dict[str, TensorInfo]:
     for name, entry in header.items():
         if name == "__metadata__" or (unread and name.endswith(unread)):
             continue
-        tensors[name] = _located(path, size, start, name, entry)
+        tensors[name] = _located(path, size, start, name, entry, widths)
     return tensors
 
 
@@ -56,20 +59,20 @@ def read_header(path: Path, size: int) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _located(path: Path, size: int, start: int, name: str, entry: Any) -> TensorInfo:
+def _located(path: Path, size: int, start: int, name: str, entry: Any, widths: Mapping[str, int]) -> TensorInfo:
     try:
         kind, shape = str(entry["dtype"]), tuple(int(length) for length in entry["shape"])
         begin, end = (int(offset) for offset in entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadModel("bad_magic", f"tensor {name} of {path.name} has no readable header entry ({error})") from error
-    if kind not in WIDTHS:
+    if kind not in widths:
         raise BadModel(
-            "unknown_type", f"tensor {name} has dtype {kind}, which cannot be read", f"it can be {', '.join(WIDTHS)}"
+            "unknown_type", f"tensor {name} has dtype {kind}, which cannot be read", f"it can be {', '.join(widths)}"
         )
     elements = 1
     for length in shape:
         elements *= length
-    if end - begin != elements * WIDTHS[kind] or begin < 0:
+    if end - begin != elements * widths[kind] or begin < 0:
         raise BadModel(
             "wrong_shape", f"tensor {name} of shape {list(shape)} and dtype {kind} has {end - begin:,} bytes"
         )

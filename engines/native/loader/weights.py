@@ -1,4 +1,5 @@
-"""Tensors of a model as torch tensors: the file's float types as they are, quantized ones dequantized to float32.
+"""Tensors of a model as torch tensors: the file's float types as they are, quantized ones dequantized to float32 (or as
+they are: `Weights.quantized`).
 
 A tensor goes from the mapped file straight into its place, on whichever device, converted on the way; no copy of it is
 made beside that one. Of a part of a tensor only the part is read.
@@ -15,6 +16,8 @@ from engines.native.loader.model_files import ModelFiles
 from engines.native.loader.quants import dequantize
 from engines.native.loader.staging import Staging
 from engines.native.loader.tensors import Mapped, TensorInfo
+from engines.native.quant import reader
+from engines.native.quant.weight import QuantizedWeight
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BAND = 2**20
@@ -57,7 +60,7 @@ class Weights:
         """
         info = self._files.tensors[name]
         turned = target.device.type == "cpu" and not target.is_contiguous() and target.dtype != _FLOATS.get(info.type)
-        for first, part in self._parts(info, rows, turned):
+        for first, part in self._parts(name, rows, turned):
             if columns != _ALL:
                 part = part[:, columns]
             place = target if len(part) == len(target) else target[first : first + len(part)]
@@ -66,7 +69,27 @@ class Weights:
                 self._staging.copy(part, place)
             else:
                 place.copy_(part.to(target.dtype) if turned else part)
-        self._mapped.passed(info)
+        self._passed(name)
+
+    def quantized(self, name: str) -> QuantizedWeight:
+        """Matrix `name`, one of `ModelFiles.quantized`, as the file keeps it; on the CPU. Raises BadModel for content
+        that no writer of its layout makes."""
+        weight = reader.read(self._files.quantized[name], self._mapped.bytes_of)
+        self._passed(name)
+        return weight
+
+    def kv_scales(self, layer: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Of keys and of values, float32 [1] or [kv_heads]; None where the files have none."""
+        pair = self._files.kv_scales.get(layer)
+        if pair is None:
+            return None
+        keys, values = (reader.tensor_of(info, self._mapped.bytes_of(info)).float().reshape(-1) for info in pair)
+        return keys.clone(), values.clone()
+
+    def _passed(self, name: str) -> None:
+        stored = self._files.quantized.get(name)
+        for info in [self._files.tensors[name]] if stored is None else stored.parts.values():
+            self._mapped.passed(info)
 
     def lent(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Tensor `name` for somebody who copies it: as it lies in the file where that is `dtype`. It may be written
@@ -76,8 +99,16 @@ class Weights:
             return self.read(name, dtype)
         return torch.frombuffer(self._mapped.bytes_of(info), dtype=dtype).view(info.shape)
 
-    def _parts(self, info: TensorInfo, rows: slice, in_bands: bool) -> Iterator[tuple[int, torch.Tensor]]:
+    def _parts(self, name: str, rows: slice, in_bands: bool) -> Iterator[tuple[int, torch.Tensor]]:
         """(first row, counted from the first asked for; tensor), whole or in bands that follow each other."""
+        info, stored = self._files.tensors[name], self._files.quantized.get(name)
+        if stored is not None and stored.layout != "gguf":  # whose blocks are dequantized where they lie
+            weight = reader.read(stored, self._mapped.bytes_of)
+            yield from (weight if rows == _ALL else weight.rows(rows)).bands()
+        else:
+            yield from self._bands(info, rows, in_bands)
+
+    def _bands(self, info: TensorInfo, rows: slice, in_bands: bool) -> Iterator[tuple[int, torch.Tensor]]:
         data = self._mapped.bytes_of(info)
         count, *inner = info.shape
         start, stop, _ = rows.indices(count)

@@ -55,6 +55,13 @@ class LinearScheme:
     weight: WeightScheme
     activations: ActivationScheme | None = None
 
+    def __str__(self) -> str:
+        """As people write it: int8 per channel, int8 activations."""
+        if self.activations is None:
+            return str(self.weight)
+        kind = "fp" if self.activations.kind == "float" else "int"
+        return f"{self.weight}, {kind}{self.activations.bits} activations"
+
 
 @dataclass(frozen=True, slots=True)
 class KvScheme:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ class QuantizedWeight:
     values: int8 [out, in] | float8_e4m3fn [out, in] | uint8 [out, ⌈in/2⌉] for 4 bits: 0 … 15, the lower nibble is the
     earlier input. Symmetric ones of 4 bits hold value + 8.
     scales: [out, groups] ([out, 1] channel; [1, 1] tensor; [⌈out/b0⌉, ⌈in/b1⌉] block), in the dtype of the file.
-    zeros: uint8 [out, groups] or None, on the unsigned scale: of 4 bits 0 … 16, of 8 bits 0 … 255 where the value
+    zeros: uint8 [out, groups] or None, on the unsigned scale: of 4 bits 0 … 15, of 8 bits 0 … 255 where the value
     −128 is 0. offsets: [out, groups] or None, GGUF's minima (Q4_1, Q4_K), in the dtype of the scales.
     groups_of: int32 [in], the group of each input where they are not in order, or None.
     input_scale: float32 scalar for activations that are quantized by the checkpoint's scale, or None.
@@ -57,7 +58,7 @@ class QuantizedWeight:
         return self.values.device
 
     def to(self, device: torch.device | str) -> QuantizedWeight:
-        moved = {
+        moved: dict[str, Any] = {
             name: part.to(device)
             for name in ("values", "scales", "zeros", "groups_of", "input_scale", "offsets")
             if (part := getattr(self, name)) is not None
@@ -73,12 +74,17 @@ class QuantizedWeight:
 
     def into(self, target: torch.Tensor) -> None:
         """Write the dequantized matrix over target [out, in], in its dtype; no whole copy in float32 is made."""
+        for first, band in self.bands():
+            target[first : first + len(band)].copy_(band)
+
+    def bands(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """(first row, float32 [rows, in]), following each other: the matrix without a whole copy of it."""
         rows, columns = self.shape
         block = self.scheme.block[0] if self.scheme.block else 1
         step = max(1, _BAND // columns // block) * block
         spread = None if self.groups_of is None else self.groups_of.long()
         for first in range(0, rows, step):
-            target[first : first + step].copy_(self._band(slice(first, min(first + step, rows)), spread))
+            yield first, self._band(slice(first, min(first + step, rows)), spread)
 
     def _band(self, rows: slice, spread: torch.Tensor | None) -> torch.Tensor:
         """Some rows (of whole blocks) in float32."""
@@ -120,7 +126,7 @@ class QuantizedWeight:
         """Some outputs, in the order of the index. Blocks that the index cuts or mixes become groups of single rows."""
         if isinstance(index, slice) and index.step not in (None, 1):
             raise ValueError(f"rows are cut in steps of 1, not {index.step}")
-        kept = {"values": self.values[index]}
+        kept: dict[str, Any] = {"values": self.values[index]}
         if self.scheme.block is not None:
             return self._rows_of_blocks(index, kept["values"])
         for name in ("scales", "zeros", "offsets"):
@@ -156,7 +162,7 @@ class QuantizedWeight:
         whole = stop == self.shape[1]
         if start % per_byte or (stop % per_byte and not whole):
             raise self._uncut(start, stop, per_byte, "4-bit values lie two in a byte")
-        kept = {"values": self.values[:, start // per_byte : -(-stop // per_byte)]}
+        kept: dict[str, Any] = {"values": self.values[:, start // per_byte : -(-stop // per_byte)]}
         if self.groups_of is not None:
             kept["groups_of"] = self.groups_of[part]
         elif self.scales.shape[1] > 1:
@@ -209,7 +215,7 @@ class QuantizedWeight:
                     raise _different(parts[0], part, f"{what} {ours} and {theirs}")
             if not _same(parts[0].groups_of, part.groups_of):
                 raise _different(parts[0], part, "other orders of their inputs (g_idx)")
-        joined = {}
+        joined: dict[str, Any] = {}
         for name in ("values", "scales", "zeros", "offsets"):
             pieces = [getattr(part, name) for part in parts]
             if any(piece is None for piece in pieces) and any(piece is not None for piece in pieces):
