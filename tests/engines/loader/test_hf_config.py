@@ -90,7 +90,6 @@ def test_baichuan_of_13b_has_no_positions_but_alibi():
         ("deepseek-v2", {"norm_topk_prob": True}, "norm_topk_prob is True"),
         ("deepseek-v3", {"n_group": 3}, "n_group is 3"),
         ("deepseek-v3", {"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
-        ("deepseek-v3", {"quantization_config": {"quant_method": "fp8"}}, "fp8"),
     ],
 )
 def test_refusals_of_mixtures(name, changes, named):
