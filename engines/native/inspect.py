@@ -1,4 +1,5 @@
-"""Child process that reads what a model is from its files: docs/contracts.md §8. No torch, no weights in memory.
+"""Child process that reads what a model is from its files: docs/contracts.md §8. No torch, no weights in memory; of
+quantized safetensors the values are looked at once, since no product tells a scale that is NaN from a bad model.
 
 python -m engines.native.inspect     spec on stdin, report or error on stdout
 """
@@ -13,10 +14,14 @@ import msgspec
 
 from engines.native.loader.errors import BadModel
 from engines.native.loader.model_files import ModelFiles, read_json
+from engines.native.loader.tensors import TensorInfo
 from engines.native.loader.tokenizer import load_tokenizer
-from engines.native.models.config import DecoderConfig
 from engines.native.pooling.files import PoolingFiles, open_any
+from engines.native.quant.scan import scan
+from engines.native.quant.stored import Stored
 from engines.protocol import Channel, ChildError, read_spec
+
+_FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def inspect(spec: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +33,7 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
     if isinstance(files, PoolingFiles):
         shape, tensors = msgspec.to_builtins(files.shape()), files.stored
     else:
-        shape, tensors = _shape(files.config), files.tensors
+        shape, tensors = _shape(files), files.tensors
     tokenizer, facts = load_tokenizer(files)
     highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if highest >= files.config.vocab:
@@ -37,13 +42,14 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
             f"the tokenizer has token id {highest}, but the embedding has {files.config.vocab} rows",
             "the tokenizer belongs to another model",
         )
-    kinds = Counter(info.type for info in tensors.values() if len(info.shape) > 1)
-    main = kinds.most_common(1)[0][0]
-    floating = main in ("F32", "F16", "BF16")
+    model = files.decoder if isinstance(files, PoolingFiles) else files
+    if model is not None and model.format == "safetensors" and model.quantized:
+        scan(model.tensors, model.quantized, [scale for pair in model.kv_scales.values() for scale in pair])
+    dtype, quantization = _stored(tensors, {} if model is None else model.quantized)
     return {
         "shape": shape,
-        "dtype": {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(main, "float32"),
-        "quantization": "" if floating else main,
+        "dtype": dtype,
+        "quantization": quantization,
         "license": _license(files),
         "tokenizer": {
             "kind": facts.kind,
@@ -58,8 +64,25 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shape(config: DecoderConfig) -> dict[str, Any]:
+def _stored(tensors: dict[str, TensorInfo], quantized: dict[str, Stored]) -> tuple[str, str]:
+    """(float type of the matrices that have one, what the quantized ones are or ""), of most of them."""
+    schemes = Counter(str(stored.scheme) for stored in quantized.values() if stored.layout != "gguf")
+    kinds = Counter(info.type for info in tensors.values() if len(info.shape) > 1)
+    floats = Counter({kind: count for kind, count in kinds.items() if kind in _FLOATS})
+    main = kinds.most_common(1)[0][0]
+    if main in _FLOATS and not schemes:
+        return _FLOATS[main], ""
+    if not schemes:  # GGUF, by its own names
+        return "float32", main
+    dtype = _FLOATS[floats.most_common(1)[0][0]] if floats else "float32"
+    others = f" and {len(schemes) - 1} more" if len(schemes) > 1 else ""
+    return dtype, schemes.most_common(1)[0][0] + others
+
+
+def _shape(files: ModelFiles) -> dict[str, Any]:
     """Fields of engines.api.ModelShape."""
+    config = files.config
+    parameters, nbytes = files.quantized_size()
     return {
         "architecture": config.architecture,
         "layers": config.layers,
@@ -74,6 +97,8 @@ def _shape(config: DecoderConfig) -> dict[str, Any]:
         "tied_embeddings": config.tied,
         "sliding_window": config.sliding_window,
         "kv_values": config.kv_values,
+        "quantized_parameters": parameters,
+        "quantized_bytes": nbytes,
     }
 
 

@@ -204,7 +204,7 @@ def _folder(tmp_path: Path, model_type: str = "llama", **changes: object) -> dic
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "unknown_architecture", "dynamic"),
         ({"hidden_act": "gelu"}, "unknown_architecture", "hidden_act"),
         ({"vocab_size": None}, "unknown_architecture", "vocab_size"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "unknown_type", "gptq"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "unknown_type", "bits is 3"),
         ({"num_hidden_layers": 2}, "missing_tensor", "model.layers.1.input_layernorm.weight"),
         ({"intermediate_size": 64}, "wrong_shape", "mlp.gate_proj.weight"),
         ({"tie_word_embeddings": False}, "missing_tensor", "lm_head.weight"),

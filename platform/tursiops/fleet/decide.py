@@ -30,6 +30,7 @@ PERMANENT = {
     "unknown_architecture",
     "unknown_type",
     "unknown_tokenizer",
+    "bad_values",
 }
 
 
