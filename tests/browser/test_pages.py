@@ -8,7 +8,8 @@ from tests.running import ROOT, until
 
 AXE = ROOT / "webui" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = ["", "models", "deployments", "deployments/new", "playground", "jobs", "keys", "nodes", "usage"]
-PAGES += ["evaluations", *(f"evaluations/{part}" for part in ("compare", "quality", "schedules", "gates")), "planner"]
+PAGES += ["evaluations", *(f"evaluations/{part}" for part in ("compare", "quality", "schedules", "gates"))]
+PAGES += ["planner", "quantize"]
 
 
 def settle(page: Page) -> None:

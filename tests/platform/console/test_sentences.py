@@ -19,7 +19,7 @@ from tursiops.deployments import observed
 from tests.running import ROOT
 
 CATALOGUE = json.loads((ROOT / "webui/src/i18n/zh/sentences.json").read_text())
-SOURCES = [ROOT / "platform/tursiops", ROOT / "engines/native"]
+SOURCES = [ROOT / "platform/tursiops", ROOT / "engines/native", ROOT / "plugins"]
 # Reasons that stand beside every state: complete. Elsewhere a missing entry shows English.
 COMPLETE = [
     "platform/tursiops/fleet/decide.py",

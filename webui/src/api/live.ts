@@ -20,7 +20,8 @@ const SHOWN_BY: Record<string, QueryKey[]> = {
   instance: [['deployments'], ['nodes']],
   model: [['models'], ['versions'], ['deployments']], // its name is in theirs
   version: [['models'], ['versions']], // lists and pages of models count and show versions
-  job: [['jobs']],
+  job: [['jobs'], ['quantizations']], // its state stands in their table
+  quantization: [['quantizations'], ['models'], ['versions']],
   node: [['nodes']],
   gpu: [['nodes']],
   key: [['keys']],

@@ -5,7 +5,7 @@ import { useMutation, useQuery } from '@tanstack/react-query'
 import { call } from './client'
 import { usePace } from './live'
 import { queryClient } from './queryClient'
-import type { Job, JsonSchema } from './types'
+import type { Job, JsonSchema, Page } from './types'
 
 /** What a device does with a scheme: computes in it, runs it without the gain in speed, or cannot. */
 export type SupportLevel = 'supported' | 'slow' | 'unsupported'
@@ -93,18 +93,22 @@ export interface Plan {
   calibration: CalibrationCount | null
 }
 
-/** A layer that has been done. */
+/** A product of a layer that has been done: "layers.3.qkv" is what q, k and v compute of one input. */
 export interface DoneLayer {
-  /** Place in the model, and its name there: "model.layers.3.mlp.down_proj" or "layer 3". */
+  /** Of the layer, and the product's name, which `keep` takes. */
   index: number
   name: string
-  /** What the method minimized; null for methods without one. */
+  /** What it was kept in, and how: "gptq", "rtn", "rtn_fallback", "kept". */
+  scheme: string
+  method: string
+  /** Squared error of its outputs as a share of their squares, on the calibration tokens. */
   loss: number | null
-  /** ‖quantized − original‖ / ‖original‖ of its output, given the original's input; and with its own input. */
+  rtn_loss: number | null
+  /** Of the weights, in decibels. */
+  sqnr_db: number | null
+  /** Relative error of its outputs, given the original's input; and of the stream after it, given its own. */
   local_error: number | null
   accumulated_error: number | null
-  bits: number
-  seconds: number
   /** "" or what was done in place of the scheme's method: never silent. */
   fallback: string
 }
@@ -112,6 +116,7 @@ export interface DoneLayer {
 /** How far a job is; null before its child has said something. */
 export interface LayerProgress {
   phase: 'prepare' | 'calibrate' | 'quantize' | 'write' | 'evaluate'
+  /** What is being done, in words. */
   layer: string
   layers_done: number
   layers: number
@@ -134,8 +139,6 @@ export interface Figures {
   perplexity_ratio: number | null
   same_top: number | null
   kl: number | null
-  /** Products that were not made as asked. */
-  fallbacks?: number
 }
 
 export interface GateRule {
@@ -175,7 +178,9 @@ export interface Quantization {
   /** failed: the work ran and a limit was not kept; error: no verdict could be reached. */
   verdict: 'passed' | 'failed' | 'error' | null
   rules: GateRule[]
+  /** Products that were not made as asked. */
   fallbacks: number
+  reason: string
 }
 export interface QuantizationDetail extends Quantization {
   layers: DoneLayer[]
@@ -252,6 +257,15 @@ export function useQuantizations(version: string) {
     queryFn: ({ signal }) => call<QuantizationTable>(`versions/${version}/quantizations`, { signal }),
     enabled: version !== '',
     refetchInterval: ({ state }) => (state.data?.rows.every(({ job }) => isEnded(job)) ? false : pace),
+  })
+}
+
+/** The one that a job makes; none for a job of another kind. */
+export function useQuantizationOf(job: string) {
+  return useQuery({
+    queryKey: ['quantizations', 'of', job],
+    queryFn: async ({ signal }) =>
+      (await call<Page<Quantization>>('quantizations', { query: { job }, signal })).results[0] ?? null,
   })
 }
 

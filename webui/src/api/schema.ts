@@ -1864,6 +1864,7 @@ export interface components {
         InstanceMemory: {
             device: string;
             dtype: string;
+            kv_cache_dtype: string;
             parts: components["schemas"]["MemoryPart"][];
             total: number;
             planned_total: number;

@@ -44,7 +44,13 @@ export interface ModelImport {
   name?: string
 }
 /** Measured change per quantity. */
-type Changes = Record<string, { before: number; after: number; unit: string }>
+/** Words for a verdict, else numbers. */
+export interface Change {
+  before: number | string
+  after: number | string
+  unit: string
+}
+type Changes = Record<string, Change>
 export type LineageEdge = Omit<Schema['LineageEdge'], 'changes'> & { changes: Changes }
 export type Lineage = Omit<Schema['Lineage'], 'edges'> & { edges: LineageEdge[] }
 
@@ -79,6 +85,7 @@ export interface JsonSchema {
   enum?: (string | number)[]
   minimum?: number
   maximum?: number
+  items?: JsonSchema
   properties?: Record<string, JsonSchema>
 }
 export interface EngineInfo extends Omit<Schema['Engine'], 'capabilities' | 'options_schema'> {

@@ -1,21 +1,29 @@
 import { QueryClientProvider } from '@tanstack/react-query'
 import { App as AntApp, ConfigProvider } from 'antd'
-import enUS from 'antd/locale/en_US'
-import zhCN from 'antd/locale/zh_CN'
+import { Suspense } from 'react'
 import { RouterProvider } from 'react-router'
 import { queryClient } from '@/api/queryClient'
-import { useDark, usePreferences } from './preferences'
+import { useWords } from '@/i18n'
+import { useDark } from './preferences'
 import { router } from './routes'
 import { themeConfig } from './theme'
 
 export function App() {
-  const { language } = usePreferences()
+  return (
+    <Suspense>
+      <Themed />
+    </Suspense>
+  )
+}
+
+function Themed() {
+  const { locale } = useWords()
   const dark = useDark()
   const still = window.matchMedia('(prefers-reduced-motion: reduce)').matches
   return (
     <ConfigProvider
       theme={themeConfig(dark, still)}
-      locale={language === 'zh' ? zhCN : enUS}
+      locale={locale}
       tooltip={{ trigger: ['hover', 'focus'] }} // the keyboard learns what the mouse learns
       button={{ autoInsertSpace: false }}
     >

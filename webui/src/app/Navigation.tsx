@@ -4,6 +4,7 @@ import {
   CalculatorOutlined,
   ClusterOutlined,
   CommentOutlined,
+  CompressOutlined,
   DashboardOutlined,
   DeploymentUnitOutlined,
   ExperimentOutlined,
@@ -17,6 +18,7 @@ import { useText } from '@/i18n'
 const ENTRIES = [
   { key: 'overview', path: '/', icon: <DashboardOutlined /> },
   { key: 'models', path: '/models', icon: <DeploymentUnitOutlined /> },
+  { key: 'quantize', path: '/quantize', icon: <CompressOutlined /> },
   { key: 'deployments', path: '/deployments', icon: <ApiOutlined /> },
   { key: 'playground', path: '/playground', icon: <CommentOutlined /> },
   { key: 'evaluations', path: '/evaluations', icon: <ExperimentOutlined /> },

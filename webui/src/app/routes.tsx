@@ -68,6 +68,14 @@ const pages: RouteObject[] = [
     path: 'planner',
     lazy: async () => ({ Component: (await import('@/pages/planner/PlannerPage')).PlannerPage }),
   },
+  {
+    path: 'quantize',
+    lazy: async () => ({ Component: (await import('@/pages/quantize/QuantizePage')).QuantizePage }),
+  },
+  {
+    path: 'quantize/:id',
+    lazy: async () => ({ Component: (await import('@/pages/quantize/ResultsPage')).ResultsPage }),
+  },
   { path: 'jobs', lazy: async () => ({ Component: (await import('@/pages/jobs/JobList')).JobList }) },
   { path: 'jobs/:id', lazy: async () => ({ Component: (await import('@/pages/jobs/JobDetail')).JobDetail }) },
   { path: 'keys', lazy: async () => ({ Component: (await import('@/pages/keys/KeyList')).KeyList }) },

@@ -1,20 +1,39 @@
+import type { Locale } from 'antd/es/locale'
+import enUS from 'antd/locale/en_US'
+import { use } from 'react'
 import { type Language, usePreferences } from '@/app/preferences'
 import { type Dictionary, en } from './en'
-import { translator } from './sentences'
-import { zh } from './zh'
-import chinese from './zh/sentences.json'
 
-const DICTIONARIES: Record<Language, Dictionary> = { en, zh }
-const SAID: Record<Language, (text: string) => string> = {
-  en: (text) => text,
-  zh: translator(chinese, zh.states),
+/** What one language says: the console's own texts, the platform's sentences, and Ant Design's words. */
+export interface Words {
+  texts: Dictionary
+  said: (text: string) => string
+  locale: Locale
+}
+
+const ENGLISH: Words = { texts: en, said: (text) => text, locale: enUS }
+const known: Record<Language, Words | null> = { en: ENGLISH, zh: null }
+let coming: Promise<Words> | null = null
+
+async function fetchChinese(): Promise<Words> {
+  const { chinese } = await import('./chinese')
+  known.zh = chinese
+  return chinese
+}
+
+/** Suspends until the words of the user's language are there; all that is below it has them at once. */
+export function useWords(): Words {
+  const words = known[usePreferences().language]
+  if (words) return words
+  coming ??= fetchChinese()
+  return use(coming)
 }
 
 /** Tag for Intl and for `lang`. */
 export const LOCALES: Record<Language, string> = { en: 'en', zh: 'zh-CN' }
 
 export function useText(): Dictionary {
-  return DICTIONARIES[usePreferences().language]
+  return useWords().texts
 }
 
 export function useLocale(): string {
@@ -23,7 +42,7 @@ export function useLocale(): string {
 
 /** What the platform said (a reason, an error, an event), in the user's language. */
 export function useSaid(): (text: string) => string {
-  return SAID[usePreferences().language]
+  return useWords().said
 }
 
 export type { Dictionary }

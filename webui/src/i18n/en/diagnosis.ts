@@ -3,8 +3,8 @@ export const diagnosis = {
   title: (name: string) => `Diagnose ${name}`,
   notReady: 'Only an instance that is ready can be looked into.',
   memory: 'Where its memory is',
-  memoryLead: (device: string, dtype: string) =>
-    `Bytes of the tensors of this engine (${device}, ${dtype}), beside what the estimate had planned.`,
+  memoryLead: (device: string, dtype: string, cache: string) =>
+    `Bytes of the tensors of this engine (${device}, ${dtype}, KV cache ${cache}), beside what the estimate had planned.`,
   part: 'Part',
   bytes: 'In use',
   planned: 'Planned',

@@ -68,6 +68,7 @@ export const operations = {
       'registry.domain_tokens': 'Domain tokens',
       'evaluations.run': 'Evaluation',
       'registry.compare': 'Comparison',
+      'quantization.make': 'Quantization',
     } as Record<string, string>,
     nextStep: 'Next step',
     retryHint: 'Correct the cause, then retry.',

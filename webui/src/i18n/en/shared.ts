@@ -2,6 +2,7 @@ export const shared = {
   nav: {
     overview: 'Overview',
     models: 'Models',
+    quantize: 'Quantize',
     deployments: 'Deployments',
     playground: 'Playground',
     evaluations: 'Evaluations',

@@ -5,7 +5,8 @@ export const diagnosis: typeof en = {
   title: (name) => `诊断 ${name}`,
   notReady: '只有就绪的实例才能诊断。',
   memory: '内存用在哪里',
-  memoryLead: (device, dtype) => `此引擎（${device}，${dtype}）各张量的字节数，旁边是估算时的计划。`,
+  memoryLead: (device, dtype, cache) =>
+    `此引擎（${device}，${dtype}，KV 缓存 ${cache}）各张量的字节数，旁边是估算时的计划。`,
   part: '部分',
   bytes: '已用',
   planned: '计划',

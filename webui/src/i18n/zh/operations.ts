@@ -68,6 +68,7 @@ export const operations: typeof en = {
       'registry.import': '导入模型',
       'registry.domain_tokens': '领域词元',
       'evaluations.run': '评测',
+      'quantization.make': '量化',
       'registry.compare': '版本比较',
     },
     nextStep: '下一步',

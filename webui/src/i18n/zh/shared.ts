@@ -4,6 +4,7 @@ export const shared: typeof en = {
   nav: {
     overview: '总览',
     models: '模型',
+    quantize: '量化',
     deployments: '部署',
     playground: '体验',
     evaluations: '评测',

@@ -33,12 +33,25 @@ export function NewDeployment() {
       ) : (
         <Loaded query={version}>
           {({ model_name }) => (
-            <Create initial={{ ...NEW_VALUES, version: asked, name: suggestedName(model_name) }} />
+            <Create
+              initial={{
+                ...NEW_VALUES,
+                version: asked,
+                name: params.get('name') ?? suggestedName(model_name),
+                options: optionsOf(params),
+              }}
+            />
           )}
         </Loaded>
       )}
     </Page>
   )
+}
+
+/** Options of the engine that a link asks for: `option.kv_cache_dtype=int8`. */
+function optionsOf(params: URLSearchParams): FormValues['options'] {
+  const named = [...params].filter(([name]) => name.startsWith('option.'))
+  return Object.fromEntries(named.map(([name, value]) => [name.slice('option.'.length), value]))
 }
 
 function Create({ initial }: { initial: FormValues }) {

@@ -14,6 +14,7 @@ import { ComparisonReport } from './ComparisonReport'
 import { DomainTokensReport } from './DomainTokensReport'
 import { JobActions } from './JobActions'
 import { kindName, tookText } from './jobText'
+import { QuantizationNote } from './QuantizationNote'
 
 /** Kinds whose report has a view of its own. */
 const SHOWN_AS_A_PAGE = new Set(['registry.compare', 'registry.domain_tokens'])
@@ -37,6 +38,7 @@ export function JobDetail() {
             <Outcome job={data} />
             <JobProgress job={data} />
             <Facts job={data} />
+            {data.kind === 'quantization.make' && <QuantizationNote job={data.id} />}
             <Card title={t.common.log} size="small">
               <LogView path={`jobs/${data.id}/log`} name={data.title} />
             </Card>

@@ -1,11 +1,15 @@
 import { useLineage } from '@/api/models'
 import type { Lineage, LineageEdge } from '@/api/types'
 import { useText } from '@/i18n'
+import { useQuantizeText } from '@/i18n/quantize'
+import { changeLine, changeTone } from '@/pages/quantize/deltas'
 import { Loaded } from '@/ui/Page'
-import { type Placed, placeLineage } from './lineageLayout'
+import { type Placed, placeLineage, rowHeight } from './lineageLayout'
+import './lineage.css'
 
 const BOX = { width: 190, height: 44 }
-const STEP = { x: 430, y: 84 }
+const STEP_X = 430
+const NOTE = 14
 const MARGIN = 12
 
 export function LineageTab({ modelId }: { modelId: string }) {
@@ -27,8 +31,9 @@ function Graph({ lineage }: { lineage: Lineage }) {
   const t = useText()
   const placed = placeLineage(lineage)
   const at = new Map(placed.map((one) => [one.version, one]))
-  const width = MARGIN * 2 + BOX.width + STEP.x * Math.max(0, ...placed.map((one) => one.column))
-  const height = MARGIN * 2 + BOX.height + STEP.y * Math.max(0, ...placed.map((one) => one.row))
+  const width = MARGIN * 2 + BOX.width + STEP_X * Math.max(0, ...placed.map((one) => one.column))
+  const step = rowHeight(lineage, BOX.height, NOTE)
+  const height = MARGIN * 2 + step * (1 + Math.max(0, ...placed.map((one) => one.row)))
   return (
     <div className="lineage">
       <svg width={width} height={height} role="img" aria-label={t.models.detail.lineageLabel}>
@@ -36,10 +41,10 @@ function Graph({ lineage }: { lineage: Lineage }) {
         {lineage.edges.map((edge) => {
           const from = at.get(edge.parent)
           const to = at.get(edge.child)
-          return from && to && <Edge key={edge.id} edge={edge} from={from} to={to} />
+          return from && to && <Edge key={edge.id} edge={edge} from={from} to={to} step={step} />
         })}
         {placed.map((one) => (
-          <g key={one.version} transform={`translate(${left(one)},${top(one)})`}>
+          <g key={one.version} transform={`translate(${left(one)},${top(one, step)})`}>
             <rect {...BOX} rx="8" className="lineage-box" />
             <text x={BOX.width / 2} y={BOX.height / 2} className="lineage-label">
               {one.label}
@@ -51,13 +56,14 @@ function Graph({ lineage }: { lineage: Lineage }) {
   )
 }
 
-const left = (one: Placed) => MARGIN + one.column * STEP.x
-const top = (one: Placed) => MARGIN + one.row * STEP.y
+const left = (one: Placed) => MARGIN + one.column * STEP_X
+const top = (one: Placed, step: number) => MARGIN + one.row * step
 
-function Edge({ edge, from, to }: { edge: LineageEdge; from: Placed; to: Placed }) {
+function Edge({ edge, from, to, step }: { edge: LineageEdge; from: Placed; to: Placed; step: number }) {
   const t = useText()
-  const [x1, y1] = [left(from) + BOX.width, top(from) + BOX.height / 2]
-  const [x2, y2] = [left(to), top(to) + BOX.height / 2]
+  const words = useQuantizeText()
+  const [x1, y1] = [left(from) + BOX.width, top(from, step) + BOX.height / 2]
+  const [x2, y2] = [left(to), top(to, step) + BOX.height / 2]
   const middle = (x1 + x2) / 2
   // Words stand where the line arrives: each version has that place for itself.
   const end = x2 - 10
@@ -68,8 +74,13 @@ function Edge({ edge, from, to }: { edge: LineageEdge; from: Placed; to: Placed 
         {t.models.detail.edge[edge.kind]}
       </text>
       {Object.entries(edge.changes).map(([name, change], index) => (
-        <text key={name} x={end} y={y2 + 12 + index * 14} className="lineage-note">
-          {`${name} ${change.before} → ${change.after} ${change.unit}`}
+        <text
+          key={name}
+          x={end}
+          y={y2 + 12 + index * NOTE}
+          className={['lineage-note', changeTone(name, change)].filter(Boolean).join(' ')}
+        >
+          {changeLine(name, change, words)}
         </text>
       ))}
     </g>

@@ -14,6 +14,7 @@ import { AliasEditor } from './AliasEditor'
 import { CompareButton } from './compare/CompareButton'
 import { DomainTokensButton } from './domain/DomainTokensButton'
 import { ImportProgress } from './ImportProgress'
+import { QuantizeButton } from './QuantizeButton'
 import { ShapeTable } from './ShapeTable'
 
 export function VersionPanel({ model, version }: { model: ModelDetail; version: Version }) {
@@ -38,6 +39,7 @@ export function VersionPanel({ model, version }: { model: ModelDetail; version: 
           </Link>
         </Tooltip>
         <AliasEditor model={model} version={version} />
+        <QuantizeButton version={version} />
         <DomainTokensButton version={version} />
         <CompareButton version={version} />
         {version.job && (

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { LineageEdge } from '@/api/types'
-import { placeLineage } from './lineageLayout'
+import { placeLineage, rowHeight } from './lineageLayout'
 
 const edge = (parent: string, child: string): LineageEdge => ({
   id: `${parent}-${child}`,
@@ -23,6 +23,16 @@ it('puts a version right of everything it was made from', () => {
     ['student', 1, 1],
     ['both', 2, 0],
   ])
+})
+
+it('gives rows the height of the longest list of changes', () => {
+  const one = { before: 1, after: 2, unit: '' }
+  const changed = {
+    ...edge('a', 'b'),
+    changes: { size: one, memory: one, decode: one, prefill: one, KL: one },
+  }
+  expect(rowHeight({ nodes: [], edges: [edge('a', 'b')] }, 44, 14)).toBe(84)
+  expect(rowHeight({ nodes: [], edges: [changed] }, 44, 14)).toBe(22 + 14 * 7)
 })
 
 it('ends on a cycle instead of looping', () => {

@@ -8,6 +8,12 @@ export interface Placed {
   row: number
 }
 
+/** So that the longest list of changes, which begins beside the middle of its box, ends above the next row's. */
+export function rowHeight({ edges }: Lineage, box: number, line: number): number {
+  const most = Math.max(0, ...edges.map(({ changes }) => Object.keys(changes).length))
+  return Math.max(box + 40, box / 2 + line * (most + 2))
+}
+
 /** Columns by the longest path from an origin, rows in order of appearance. A cycle, which no job makes, ends at its first node. */
 export function placeLineage({ nodes, edges }: Lineage): Placed[] {
   const parents = new Map<string, string[]>()

@@ -47,7 +47,7 @@ function Parts({ memory }: { memory: InstanceMemory }) {
   ]
   return (
     <div className="stack" data-testid="memory">
-      <span className="muted">{text.memoryLead(memory.device, memory.dtype)}</span>
+      <span className="muted">{text.memoryLead(memory.device, memory.dtype, memory.kv_cache_dtype)}</span>
       <DataTable
         rowKey="part"
         size="small"

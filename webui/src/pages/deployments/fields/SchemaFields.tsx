@@ -1,13 +1,19 @@
 import { Form, Input, InputNumber, Select } from 'antd'
 import type { JsonSchema } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 
-/** Fields of a flat JSON Schema: numbers, words, choices and switches. Empty means the default that is shown. */
-export function SchemaFields({ schema, path }: { schema: JsonSchema; path: string }) {
+/** Fields of a flat JSON Schema: numbers, words, lists of words, choices, switches. Empty: the default that is shown. */
+export function SchemaFields({ schema, path }: { schema: JsonSchema; path: string | string[] }) {
+  const said = useSaid()
   return (
     <div className="field-grid">
       {Object.entries(schema.properties ?? {}).map(([name, property]) => (
-        <Form.Item key={name} name={[path, name]} label={property.title ?? name} extra={property.description}>
+        <Form.Item
+          key={name}
+          name={[path, name].flat()}
+          label={said(property.title ?? name)}
+          extra={property.description && said(property.description)}
+        >
           <SchemaInput schema={property} />
         </Form.Item>
       ))}
@@ -30,7 +36,9 @@ function SchemaInput({ schema, ...bound }: { schema: JsonSchema } & Bound) {
         {...bound}
         allowClear
         placeholder={byDefault}
-        options={schema.enum.map((value) => ({ value, label: String(value) }))}
+        options={schema.enum
+          .filter((value) => value !== '')
+          .map((value) => ({ value, label: String(value) }))}
       />
     )
   }
@@ -46,6 +54,9 @@ function SchemaInput({ schema, ...bound }: { schema: JsonSchema } & Bound) {
         ]}
       />
     )
+  }
+  if (schema.type === 'array') {
+    return <Select {...bound} mode="tags" open={false} suffixIcon={null} placeholder={byDefault} />
   }
   if (schema.type === 'integer' || schema.type === 'number') {
     return (

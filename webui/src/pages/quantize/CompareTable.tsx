@@ -1,0 +1,187 @@
+import { RocketOutlined } from '@ant-design/icons'
+import { Button } from 'antd'
+import type { ColumnsType } from 'antd/es/table'
+import type { ReactNode } from 'react'
+import { Link } from 'react-router'
+import type { Figures, Quantization, QuantizationTable } from '@/api/quantization'
+import { useMayChange } from '@/api/session'
+import { useSaid } from '@/i18n'
+import { useQuantizeText } from '@/i18n/quantize'
+import { figure, share } from '@/pages/evaluations/result/figures'
+import { JobActions } from '@/pages/jobs/JobActions'
+import { DataTable } from '@/ui/DataTable'
+import { formatBytes, formatRate } from '@/ui/units'
+import { changeText, toneOf } from './deltas'
+import { deployPath } from './outcome'
+import { Hint } from './RunningJob'
+import { VerdictCell } from './VerdictCell'
+
+/** The base is a row without a job. */
+interface Row {
+  key: string
+  one: Quantization | null
+  figures: Figures | null
+}
+
+interface Props {
+  table: QuantizationTable
+  chosen: string
+  onChoose: (id: string) => void
+}
+
+/** The base and its quantized versions: what each takes, does and loses, against the base. */
+export function CompareTable({ table, chosen, onChoose }: Props) {
+  const text = useQuantizeText()
+  const base = table.base.figures
+  const rows: Row[] = [
+    { key: 'base', one: null, figures: base },
+    ...table.rows.map((one) => ({ key: one.id, one, figures: one.figures })),
+  ]
+  const column = (
+    title: string,
+    hint: string,
+    name: keyof Figures,
+    better: 'lower' | 'higher',
+    told: (value: number) => string,
+  ): ColumnsType<Row>[number] => ({
+    title: <Hint text={hint}>{title}</Hint>,
+    align: 'right',
+    render: (_, row) => (
+      <Against
+        value={row.figures?.[name] ?? null}
+        before={row.one ? (base?.[name] ?? null) : null}
+        better={better}
+        told={told}
+      />
+    ),
+  })
+  const columns: ColumnsType<Row> = [
+    {
+      title: text.scheme,
+      render: (_, row) => <Name row={row} label={table.base.label} version={table.base.version} />,
+    },
+    { title: text.verdict, render: (_, row) => row.one && <VerdictCell one={row.one} /> },
+    column(text.size, text.sizeHint, 'size_bytes', 'lower', formatBytes),
+    column(text.memoryColumn, text.memoryHint, 'memory_bytes', 'lower', formatBytes),
+    column(text.decode, text.decodeHint, 'decode_tokens_per_s', 'higher', (value) => rate(value, text.perS)),
+    column(text.prefill, text.prefillHint, 'prefill_tokens_per_s', 'higher', (value) =>
+      rate(value, text.perS),
+    ),
+    {
+      title: <Hint text={text.perplexityHint}>{text.perplexity}</Hint>,
+      align: 'right',
+      render: (_, { figures }) => (
+        <>
+          {figures?.perplexity == null ? '–' : figures.perplexity.toFixed(2)}
+          {figures?.perplexity_ratio != null && (
+            <span className="delta muted">{figures.perplexity_ratio.toFixed(3)} ×</span>
+          )}
+        </>
+      ),
+    },
+    {
+      title: <Hint text={text.topHint}>{text.top}</Hint>,
+      align: 'right',
+      render: (_, { figures }) => share(figures?.same_top),
+    },
+    {
+      title: <Hint text={text.klHint}>{text.kl}</Hint>,
+      align: 'right',
+      render: (_, { figures }) => figure(figures?.kl),
+    },
+    {
+      title: <Hint text={text.fallbacksHint}>{text.fallbacks}</Hint>,
+      align: 'right',
+      render: (_, { one }) =>
+        one && <span className={one.fallbacks > 0 ? 'tone-warning' : undefined}>{one.fallbacks}</span>,
+    },
+    {
+      title: <span className="visually-hidden">{text.deploy}</span>,
+      render: (_, { one }) => one && <Actions one={one} chosen={chosen === one.id} onChoose={onChoose} />,
+    },
+  ]
+  return (
+    <DataTable<Row>
+      size="small"
+      rowKey="key"
+      columns={columns}
+      dataSource={rows}
+      data-testid="quantize-table"
+      rowClassName={({ key }) => (key === chosen ? 'row-chosen' : '')}
+    />
+  )
+}
+
+const rate = (value: number, unit: string) => `${formatRate(value)} ${unit}`
+
+function Name({ row, label, version }: { row: Row; label: string; version: string }) {
+  const text = useQuantizeText()
+  const said = useSaid()
+  if (!row.one) {
+    return (
+      <>
+        <strong>{label}</strong>
+        <div className="muted small">{text.baseRow}</div>
+      </>
+    )
+  }
+  const { one } = row
+  return (
+    <div data-base={version}>
+      <Link to={`/jobs/${one.job.id}`}>{said(one.scheme_label)}</Link>
+      <div className="muted small">{one.version_label}</div>
+      {one.keep.length > 0 && <div className="muted small cell-text">{text.kept(one.keep.join(', '))}</div>}
+    </div>
+  )
+}
+
+/** A figure, and beneath it the change against the base. */
+function Against(props: {
+  value: number | null
+  before: number | null
+  better: 'lower' | 'higher'
+  told: (value: number) => string
+}): ReactNode {
+  const { value, before, better, told } = props
+  if (value === null) return '–'
+  const change = changeText(before, value)
+  return (
+    <>
+      {told(value)}
+      {change && <span className={`delta ${toneOf(before, value, better) ?? 'muted'}`}>{change}</span>}
+    </>
+  )
+}
+
+function Actions(props: { one: Quantization; chosen: boolean; onChoose: (id: string) => void }) {
+  const { one, chosen, onChoose } = props
+  const text = useQuantizeText()
+  const mayChange = useMayChange()
+  const name = one.version_label || one.scheme_label
+  const made = one.version !== null && (one.job.state === 'succeeded' || one.job.state === 'rejected')
+  if (one.job.state === 'errored') return <JobActions job={one.job} /> // it goes on at the last finished layer
+  if (!made) return null
+  return (
+    <span className="inline">
+      <Link to={deployPath(one)}>
+        <Button
+          size="small"
+          type={one.verdict === 'passed' ? 'primary' : 'default'}
+          icon={<RocketOutlined />}
+          aria-label={text.deployLabel(name)}
+          disabled={!mayChange}
+        >
+          {text.deploy}
+        </Button>
+      </Link>
+      <Button
+        size="small"
+        aria-pressed={chosen}
+        aria-label={text.openReport(name)}
+        onClick={() => onChoose(chosen ? '' : one.id)}
+      >
+        {text.details}
+      </Button>
+    </span>
+  )
+}

@@ -1,0 +1,87 @@
+import { Alert, Card, Collapse, Tooltip } from 'antd'
+import type { ReactNode } from 'react'
+import { Link } from 'react-router'
+import type { LayerProgress, Quantization } from '@/api/quantization'
+import { useSaid } from '@/i18n'
+import { useQuantizeText } from '@/i18n/quantize'
+import { figure } from '@/pages/evaluations/result/figures'
+import { JobActions } from '@/pages/jobs/JobActions'
+import { JobProgress } from '@/ui/JobProgress'
+import { LogView } from '@/ui/LogView'
+import { Status } from '@/ui/Status'
+import { formatSeconds } from '@/ui/units'
+
+/** A job at work: which layer, how well, how long still; its log, and the way to end it. */
+export function RunningJob({ one }: { one: Quantization }) {
+  const text = useQuantizeText()
+  const said = useSaid()
+  const { job, progress } = one
+  return (
+    <Card
+      size="small"
+      title={<Link to={`/jobs/${job.id}`}>{said(one.scheme_label)}</Link>}
+      extra={<JobActions job={job} />}
+      data-testid="quantize-job"
+      data-scheme={one.scheme}
+    >
+      <span className="inline">
+        <Status state={job.state} />
+        <span className="muted small">{said(job.reason)}</span>
+      </span>
+      <JobProgress job={job} />
+      {progress && <LayerFigures progress={progress} />}
+      {progress && progress.resumed_at > 0 && (
+        <Alert type="info" showIcon title={text.resumed(progress.resumed_at)} className="notice" />
+      )}
+      <Collapse
+        size="small"
+        ghost
+        destroyOnHidden
+        items={[
+          {
+            key: 'log',
+            label: text.log,
+            children: <LogView path={`jobs/${job.id}/log`} name={job.title} />,
+          },
+        ]}
+      />
+    </Card>
+  )
+}
+
+function LayerFigures({ progress }: { progress: LayerProgress }) {
+  const text = useQuantizeText()
+  const { phase, layers_done: done, layers } = progress
+  return (
+    <div className="figures">
+      <Figure label={text.phases[phase] ?? phase} value={layers > 0 ? text.layerOf(done, layers) : '–'} />
+      <Figure label={<Hint text={text.lossHint}>{text.loss}</Hint>} value={figure(progress.loss)} />
+      <Figure
+        label={<Hint text={text.fallbacksHint}>{text.fallbacks}</Hint>}
+        value={String(progress.fallbacks)}
+        bad={progress.fallbacks > 0}
+      />
+      <Figure label={text.elapsed} value={formatSeconds(progress.elapsed_s)} />
+      <Figure label={text.left} value={progress.eta_s === null ? '–' : formatSeconds(progress.eta_s)} />
+    </div>
+  )
+}
+
+function Figure({ label, value, bad = false }: { label: ReactNode; value: string; bad?: boolean }) {
+  return (
+    <div className="figure">
+      <span className="muted small">{label}</span>
+      <span className={bad ? 'figure-value bad' : 'figure-value'}>{value}</span>
+    </div>
+  )
+}
+
+/** Words with their meaning on hover and focus. */
+export function Hint({ text, children }: { text: string; children: ReactNode }) {
+  return (
+    <Tooltip title={text}>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the hint must be reachable by keyboard */}
+      <span tabIndex={0}>{children}</span>
+    </Tooltip>
+  )
+}

@@ -1,0 +1,55 @@
+// Differences between a base and what was made of it, as people read them.
+
+import type { Change } from '@/api/types'
+import type { QuantizeText } from '@/i18n/quantize'
+import { figure, share } from '@/pages/evaluations/result/figures'
+import { formatBytes } from '@/ui/units'
+
+/** "−73 %", "+12 %", "±0 %"; from twice on as a factor: "2.4 ×". Empty where nothing can be said. */
+export function changeText(before: number | null, after: number | null): string {
+  if (before === null || after === null || before <= 0) return ''
+  const ratio = after / before
+  if (ratio >= 2) return `${figure(ratio)} ×`
+  const percent = Math.round((ratio - 1) * 100)
+  return percent === 0 ? '±0 %' : `${percent > 0 ? '+' : '−'}${Math.abs(percent)} %`
+}
+
+/** Whether a change is for the better. Changes within `noise` of the base are neither. */
+export function toneOf(
+  before: number | null,
+  after: number | null,
+  better: 'lower' | 'higher',
+  noise = 0.005,
+): 'tone-ok' | 'tone-error' | undefined {
+  if (before === null || after === null || before === 0) return undefined
+  const change = after / before - 1
+  if (Math.abs(change) <= noise) return undefined
+  return change < 0 === (better === 'lower') ? 'tone-ok' : 'tone-error'
+}
+
+/** What a version costs or gains against the one that it was made of, as one line of a lineage. */
+export function changeLine(name: string, { before, after, unit }: Change, text: QuantizeText): string {
+  const title = text.metrics[name] ?? name
+  if (typeof before === 'string' || typeof after === 'string') {
+    const verdicts: Record<string, string> = text.verdicts
+    return `${title}: ${verdicts[String(after)] ?? after}`
+  }
+  const told = SHARES.has(name) ? share : (value: number) => quantity(value, unit)
+  if (ABSOLUTE.has(name)) return `${title} ${told(after)}`
+  const change = changeText(before, after)
+  return `${title} ${told(before)} → ${told(after)}${change && ` (${change})`}`
+}
+
+/** What says more alone than beside the base's, which is always the same: 1 or 0. */
+const ABSOLUTE = new Set(['same top', 'KL', 'fallbacks'])
+const SHARES = new Set(['same top'])
+
+/** A gate that was not kept is to be seen in the lineage, too. */
+export function changeTone(name: string, { after }: Change): string | undefined {
+  if (name !== 'verdict') return undefined
+  return after === 'passed' ? 'tone-ok' : 'tone-warning'
+}
+
+function quantity(value: number, unit: string): string {
+  return unit === 'bytes' ? formatBytes(value) : [figure(value), unit].filter(Boolean).join(' ')
+}

@@ -1,0 +1,29 @@
+import type { Quantization } from '@/api/quantization'
+import { suggestedName } from '@/pages/deployments/fields/names'
+
+export type Outcome = 'passed' | 'failed' | 'undecided' | 'errored' | 'cancelled' | 'running' | 'queued'
+
+/** The form of a deployment, filled in: the version, a name beside the base's, and what its files do not say. */
+export function deployPath({ version, version_label, scheme, options }: Quantization): string {
+  const model = version_label.replace(/ v\d+$/, '')
+  const name = suggestedName(`${model}-${scheme.replaceAll('_', '-')}`)
+  const cached = scheme === 'kv_int8' || options.kv === 'int8'
+  return `/deployments/new?version=${version}&name=${name}${cached ? '&option.kv_cache_dtype=int8' : ''}`
+}
+
+/** How it ended, or that it has not. A gate that was not kept is no error, and an error is no verdict. */
+export function outcomeOf({ job, verdict }: Pick<Quantization, 'job' | 'verdict'>): Outcome {
+  switch (job.state) {
+    case 'queued':
+      return 'queued'
+    case 'running':
+    case 'cancelling':
+      return 'running'
+    case 'errored':
+      return 'errored'
+    case 'cancelled':
+      return 'cancelled'
+    default:
+      return verdict === 'passed' || verdict === 'failed' ? verdict : 'undecided'
+  }
+}

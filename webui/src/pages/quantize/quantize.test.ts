@@ -1,0 +1,152 @@
+import { describe, expect, it } from 'vitest'
+import type { DoneLayer, Quantization, Scheme } from '@/api/quantization'
+import type { Job } from '@/api/types'
+import { quantize as en } from '@/i18n/en/quantize'
+import { quantize as zh } from '@/i18n/zh/quantize'
+import { changeLine, changeText, changeTone, toneOf } from './deltas'
+import { byLayer } from './layers'
+import { deployPath, outcomeOf } from './outcome'
+import { choiceOf, deviceOf, inputOf, NEW_FORM, type QuantizeForm } from './quantizeForm'
+
+const scheme = (name: string, needs_data = false): Scheme => ({
+  name,
+  label: name,
+  explanation: '',
+  best_for: '',
+  weights: '',
+  activations: '',
+  kv: '',
+  embedding: '',
+  needs_data,
+  bits: 8,
+  options_schema: { properties: { damping: { type: 'number' }, keep: { type: 'array' } } },
+  gate: { perplexity_ratio: 1.03 },
+  support: [
+    { device: 'cpu', device_name: 'CPU', level: 'slow', reason: '' },
+    { device: 'h200', device_name: 'NVIDIA H200', level: 'supported', reason: '' },
+  ],
+})
+const schemes = [scheme('fp8_dynamic'), scheme('w4a16_gptq', true)]
+const form: QuantizeForm = { ...NEW_FORM, version: 'v', device: 'cpu', schemes: ['w4a16_gptq'] }
+
+describe('what the form asks of the platform', () => {
+  it('asks nothing while something that is needed is empty', () => {
+    expect(inputOf({ ...form, version: undefined }, schemes)).toBeNull()
+    expect(inputOf({ ...form, schemes: [] }, schemes)).toBeNull()
+    expect(inputOf({ ...form, samples: 0 }, schemes)).toBeNull()
+    expect(inputOf({ ...form, source: 'corpus' }, schemes)).toBeNull()
+  })
+
+  it('asks for no corpus where no scheme reads one', () => {
+    const input = inputOf({ ...form, source: 'corpus', schemes: ['fp8_dynamic'] }, schemes)
+    expect(input?.calibration).toEqual({ source: 'builtin', samples: 128, tokens: 512 })
+  })
+
+  it('sends a corpus only with its source', () => {
+    expect(inputOf({ ...form, corpus: 'c' }, schemes)?.calibration.corpus).toBeUndefined()
+    expect(inputOf({ ...form, source: 'corpus', corpus: 'c' }, schemes)?.calibration).toEqual({
+      source: 'corpus',
+      corpus: 'c',
+      samples: 128,
+      tokens: 512,
+    })
+  })
+
+  it('leaves out what is empty or unknown, and keeps layers apart', () => {
+    const [, gptq] = schemes
+    if (!gptq) throw new Error('no scheme')
+    const options = { w4a16_gptq: { damping: null, keep: ['layers.0'], alpha: 0.5 } }
+    const gates = { w4a16_gptq: { kl: 0.02, perplexity_ratio: null } }
+    expect(choiceOf(gptq, { ...form, options, gates })).toEqual({
+      scheme: 'w4a16_gptq',
+      options: {},
+      gate: { perplexity_ratio: 1.03, kl: 0.02 },
+      keep: ['layers.0'],
+    })
+  })
+
+  it('takes the GPU that a node has, else the processor', () => {
+    expect(deviceOf(schemes, [{ gpus: [] }])).toBe('cpu')
+    const gpu = { index: 0, name: 'NVIDIA H200', uuid: '', memory_total: 1, memory_used: 0, utilization: 0 }
+    expect(deviceOf(schemes, [{ gpus: [gpu] }])).toBe('h200')
+    expect(deviceOf([], [])).toBe('cpu')
+  })
+})
+
+describe('differences against the base', () => {
+  it.each([
+    [100, 27, '−73 %'],
+    [100, 112, '+12 %'],
+    [100, 100.2, '±0 %'],
+    [50, 121, '2.42 ×'],
+    [0, 5, ''],
+    [null, 5, ''],
+    [5, null, ''],
+  ])('%s → %s is %s', (before, after, told) => {
+    expect(changeText(before, after)).toBe(told)
+  })
+
+  it('knows which side is good, and what is noise', () => {
+    expect(toneOf(100, 50, 'lower')).toBe('tone-ok')
+    expect(toneOf(100, 50, 'higher')).toBe('tone-error')
+    expect(toneOf(100, 100.4, 'lower')).toBeUndefined()
+    expect(toneOf(null, 50, 'lower')).toBeUndefined()
+  })
+
+  it('tells an edge of the lineage', () => {
+    expect(changeLine('size', { before: 2 ** 30, after: 2 ** 29, unit: 'bytes' }, en)).toBe(
+      'Size 1.00 GiB → 512 MiB (−50 %)',
+    )
+    expect(changeLine('same top', { before: 1, after: 0.953, unit: '' }, en)).toBe('Top-1 95.3 %')
+    expect(changeLine('KL', { before: 0, after: 0.0123, unit: 'nats per token' }, en)).toBe(
+      'KL divergence 0.0123 nats per token',
+    )
+    expect(changeLine('verdict', { before: 'base', after: 'failed', unit: '' }, zh)).toBe('结论: 未过门禁')
+    expect(changeTone('verdict', { before: 'base', after: 'failed', unit: '' })).toBe('tone-warning')
+  })
+})
+
+describe('how a job ended', () => {
+  const job = (state: Job['state']) => ({ state }) as Job
+  it.each([
+    ['succeeded', 'passed', 'passed'],
+    ['rejected', 'failed', 'failed'],
+    ['rejected', 'error', 'undecided'],
+    ['succeeded', null, 'undecided'],
+    ['errored', null, 'errored'],
+    ['cancelled', null, 'cancelled'],
+    ['cancelling', null, 'running'],
+    ['queued', null, 'queued'],
+  ] as const)('%s with verdict %s is %s', (state, verdict, told) => {
+    expect(outcomeOf({ job: job(state), verdict })).toBe(told)
+  })
+})
+
+describe('the chart of layers', () => {
+  const product = (index: number, local_error: number | null, accumulated_error: number | null) =>
+    ({ index, name: `layers.${index}.qkv`, local_error, accumulated_error }) as DoneLayer
+
+  it('has a point for each layer: its worst product, and the stream after its last', () => {
+    const found = byLayer([
+      product(1, 0.5, 0.7),
+      product(0, 0.1, null),
+      product(0, 0.3, 0.4),
+      product(0, null, null),
+    ])
+    expect(found.map((one) => [one.layer, one.own_error, one.relative_error])).toEqual([
+      [0, 0.3, 0.4],
+      [1, 0.5, 0.7],
+    ])
+  })
+})
+
+describe('the way to a deployment', () => {
+  it('asks for the KV cache that the version was made for', () => {
+    const one = { version: 'v', version_label: 'SmolLM2 v3', scheme: 'kv_int8', options: {} } as Quantization
+    expect(deployPath(one)).toBe('/deployments/new?version=v&name=smollm2-kv-int8&option.kv_cache_dtype=int8')
+    expect(deployPath({ ...one, scheme: 'int8_w8a8' })).toBe(
+      '/deployments/new?version=v&name=smollm2-int8-w8a8',
+    )
+    expect(deployPath({ ...one, scheme: 'int8_w8a8', options: { kv: 'int8' } })).toContain('kv_cache_dtype')
+  })
+})
