@@ -17,6 +17,8 @@ import triton.language as tl
 from engines.native.kernels import INTERPRETED
 from engines.native.kernels.attention_plan import Launch, Workspace
 from engines.native.kernels.dependent import begin, dependent, wait
+from engines.native.kernels.quantized_keys import quantized_keys
+from engines.native.quantized_kv import Pool, QuantizedPool
 
 LOG2_E = 1.4426950408889634
 MERGED = tl.constexpr(4096)
@@ -136,15 +138,16 @@ def _merge(
     do_not_specialize_on_alignment=["cu_query", "seq_lens", "tables"],
 )
 def paged_attention_kernel(
-    q, k_cache, v_cache, out, cu_query, seq_lens, tables, partial, stats, arrived,
+    q, k_cache, v_cache, k_scales, v_scales, out, cu_query, seq_lens, tables, partial, stats, arrived,
     n_rows, table_stride, block_stride, head_stride, scale, split_tokens, max_splits,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
-    INNER: tl.constexpr, DEPENDENT: tl.constexpr,
+    INNER: tl.constexpr, DEPENDENT: tl.constexpr, KV: tl.constexpr,
 ):  # fmt: skip
     """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
-    tanh(s × INNER / 2) before it is scaled.
+    tanh(s × INNER / 2) before it is scaled. KV: "" for pools of the dtype of q, else "fp8" or "int8", where a pool's
+    places count pairs of values (`quantized_keys`).
 
     Lengths and tables are there before the first layer of a pass: they are read before the kernel in front has ended.
 
@@ -193,20 +196,28 @@ def paged_attention_kernel(
     if INTERP:
         query = query.to(tl.float32)
     q_pos = context + q_index
-    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    whole = first
-    if WINDOW == 0 and not ONE_BLOCK:  # a decode's single masked tile is not worth a second loop
+    whole = first  # end of the tiles that need no mask; a decode's single masked tile is not worth a second loop
+    if WINDOW == 0 and not ONE_BLOCK:
         whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
+    if KV == "":
+        top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        total = tl.zeros([BLOCK_M], tl.float32)
+        acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+        if WINDOW == 0 and not ONE_BLOCK:
+            top, total, acc = _keys(
+                query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, whole, scale,
+                HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER,
+            )  # fmt: skip
         top, total, acc = _keys(
-            query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, whole, scale,
-            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER,
+            query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, whole, end, scale,
+            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER,
         )  # fmt: skip
-    top, total, acc = _keys(
-        query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, whole, end, scale,
-        HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER,
-    )  # fmt: skip
+    else:
+        top, total, acc = quantized_keys(
+            query, q_pos, k_cache, v_cache, k_scales, v_scales, table, block_stride, head, head_stride,
+            first, whole, end, scale,
+            BLOCK_M, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, ONE_BLOCK, WIDE, INTERP, INNER, KV,
+        )  # fmt: skip
 
     if n_splits == 1:
         acc = acc / tl.where(total > 0, total, 1.0)[:, None]  # a padded row (seq_len 0) sees no key: zeros
@@ -229,11 +240,12 @@ def paged_attention_kernel(
 
 
 def paged_attention(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, out: torch.Tensor, cu_query: torch.Tensor,
-    seq_lens: torch.Tensor, block_tables: torch.Tensor, *, scale: float, window: int, launch: Launch,
-    workspace: Workspace, softcap: float = 0.0,
+    q: torch.Tensor, k_cache: Pool, v_cache: Pool, out: torch.Tensor, cu_query: torch.Tensor, seq_lens: torch.Tensor,
+    block_tables: torch.Tensor, *, scale: float, window: int, launch: Launch, workspace: Workspace,
+    softcap: float = 0.0,
 ) -> None:  # fmt: skip
-    """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d].
+    """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d]; `launch` must have
+    been planned for pools of their kind.
 
     q and out are contiguous; the pools have equal strides, and contiguous pages [s, d].
     cu_query int32 [n + 1], seq_lens int32 [n], block_tables int32 [n, width] with unit stride in a row. Tokens past
@@ -244,15 +256,18 @@ def paged_attention(
     if launch.splits > 1:
         items = launch.query_blocks * kv_heads
         workspace.reserve(items, items * launch.splits * launch.block_q * group, head_dim)
-    follows = dependent(q.device)
+    follows, kind, k_scales, v_scales = dependent(q.device), "", None, None
+    if isinstance(k_cache, QuantizedPool) and isinstance(v_cache, QuantizedPool):
+        kind, k_scales, v_scales = k_cache.kind, k_cache.scales, v_cache.scales
+        k_cache, v_cache = k_cache.values.view(torch.int16), v_cache.values.view(torch.int16)
     paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
-        q, k_cache, v_cache, out, cu_query, seq_lens, block_tables,
+        q, k_cache, v_cache, k_scales, v_scales, out, cu_query, seq_lens, block_tables,
         workspace.partial, workspace.stats, workspace.arrived,
         seq_lens.numel(), block_tables.stride(0), k_cache.stride(0), k_cache.stride(1),
         (softcap or scale) * LOG2_E, launch.split_tokens, launch.splits,
         GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=k_cache.numel() >= 2**31, INTERP=INTERPRETED,
-        INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows,
+        INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows, KV=kind,
         num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
     )  # fmt: skip

@@ -54,6 +54,18 @@ PORTABLE: dict[tuple[int, Kind], Tile] = {
     (256, "chunk"): Tile(64, 32, 8, 2),
     (256, "prefill"): Tile(64, 32, 8, 2),
 }
+HOPPER_8BIT: dict[tuple[int, Kind], Tile] = {
+    (64, "decode"): Tile(16, 64, 4, 4),
+    (64, "chunk"): Tile(64, 64, 4, 3),
+    (64, "prefill"): Tile(128, 64, 8, 3),
+    (128, "decode"): Tile(16, 64, 2, 4),
+    (128, "chunk"): Tile(64, 64, 4, 3),
+    (128, "prefill"): Tile(128, 64, 8, 3),
+    (256, "decode"): Tile(16, 32, 4, 3),
+    (256, "chunk"): Tile(64, 32, 8, 2),
+    (256, "prefill"): Tile(64, 32, 8, 2),
+}
+"""For pools in 8 bits, which are read as pairs: the same bytes are twice the keys."""
 TILES_FLOAT32: dict[Kind, Tile] = {
     "decode": Tile(16, 32, 4, 1),
     "chunk": Tile(32, 16, 8, 1),
@@ -94,14 +106,15 @@ class Launch:
 
 def plan(
     *, tokens: int, rows: int, group: int, kv_heads: int, head_dim: int, max_query: int, max_seq: int, window: int,
-    dtype: torch.dtype, device: Device,
+    dtype: torch.dtype, device: Device, pairs: bool = False,
 ) -> Launch:  # fmt: skip
-    """Cut a launch of `tokens` queries in `rows` rows. max_query, max_seq: upper bounds known on the host.
+    """Cut a launch of `tokens` queries in `rows` rows. max_query, max_seq: upper bounds known on the host. dtype: of
+    the queries. pairs: whether the pools are in 8 bits.
 
     Raises ValueError for a head size over 256.
     """
     kind: Kind = "decode" if max_query * group <= 16 else "chunk" if max_query * group <= 64 else "prefill"
-    tile = choose_tile(head_dim, kind, dtype, device)
+    tile = choose_tile(head_dim, kind, dtype, device, pairs)
     if kind == "decode" and tile.warps == 1 and max_seq <= SHORT and rows * kv_heads >= MANY * device.processors:
         tile = replace(tile, stages=2)
     rows_used = _power_of_2(max_query * group)  # a smaller tile where no row fills the table's
@@ -123,7 +136,7 @@ def plan(
     splits = max(1, -(-keys // split_tokens))
     return Launch(
         tile=tile,
-        block_d=max(16, _power_of_2(head_dim)),
+        block_d=max(32 if pairs else 16, _power_of_2(head_dim)),  # a product takes 16 or more at a time
         block_q=block_q,
         merge_m=min(block_m, rows_used),
         query_blocks=query_blocks,
@@ -133,12 +146,12 @@ def plan(
     )
 
 
-def choose_tile(head_dim: int, kind: Kind, dtype: torch.dtype, device: Device) -> Tile:
+def choose_tile(head_dim: int, kind: Kind, dtype: torch.dtype, device: Device, pairs: bool = False) -> Tile:
     if head_dim > 256:
         raise ValueError(f"head size {head_dim} is over 256, the largest that the attention kernel takes")
     if dtype == torch.float32:
         return TILES_FLOAT32[kind]
-    tiles = HOPPER if device.capability[0] == 9 else PORTABLE
+    tiles = PORTABLE if device.capability[0] != 9 else HOPPER_8BIT if pairs else HOPPER
     return tiles[max(64, _power_of_2(head_dim)), kind]
 
 

@@ -148,7 +148,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     block = triton.next_power_of_2(size)
     follows = dependent(x.device)
     rms_norm_kernel[(x.shape[0],)](
-        x, weight, out, eps, SIZE=size, BLOCK=block, DEPENDENT=follows, num_warps=_warps(block), launch_pdl=follows
+        x, weight, out, eps, SIZE=size, BLOCK=block, DEPENDENT=follows, num_warps=warps_for(block), launch_pdl=follows
     )
     return out
 
@@ -163,8 +163,8 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
     block = triton.next_power_of_2(size)
     follows = dependent(x.device)
     add_rms_norm_kernel[(residual.shape[0],)](
-        x, residual, weight, out, residual.numel(), eps, SIZE=size, BLOCK=block, SPLITS=_splits(x),
-        DEPENDENT=follows, num_warps=_warps(block), launch_pdl=follows,
+        x, residual, weight, out, residual.numel(), eps, SIZE=size, BLOCK=block, SPLITS=splits_of(x),
+        DEPENDENT=follows, num_warps=warps_for(block), launch_pdl=follows,
     )  # fmt: skip
     return out
 
@@ -202,16 +202,16 @@ def rope_and_cache(
         qkv, cos_sin, positions, slots, q_norm, k_norm, q, keys, k_cache, v_cache,
         tokens * width, k_cache.stride(0), k_cache.stride(1), eps,
         HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF_BLOCK=triton.next_power_of_2(head_dim // 2),
-        PAGE=page, HEAD_BLOCK=head_block, Q_BLOCKS=q_blocks, KV_BLOCKS=kv_blocks, SPLITS=_splits(qkv),
+        PAGE=page, HEAD_BLOCK=head_block, Q_BLOCKS=q_blocks, KV_BLOCKS=kv_blocks, SPLITS=splits_of(qkv),
         DEPENDENT=follows, num_warps=2, launch_pdl=follows,
     )  # fmt: skip
     return q
 
 
-def _splits(x: torch.Tensor) -> int:
+def splits_of(x: torch.Tensor) -> int:
     return x.shape[0] if x.dim() == 3 else 1
 
 
-def _warps(block: int) -> int:
+def warps_for(block: int) -> int:
     """16 bytes of bf16 per thread and load, within 1 … 16 warps."""
     return max(1, min(16, block // 256))

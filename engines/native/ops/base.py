@@ -4,6 +4,7 @@ CPU, and the reference in tests) and `triton_ops` (used on a GPU). The model cod
 Shapes: t tokens of all rows of the step, concatenated; n rows; hq query heads, hk key/value heads, d head size;
 B blocks in the pool, s tokens in a block. One layer's KV pool is two tensors [B, hk, s, d]: one head's page is
 contiguous, so a kernel reads a tile with one stride. Block 0 is the null block: padded tokens are written there.
+In 8 bits it is two `QuantizedPool` instead, with operations made for them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from engines.native.layers.linear import Linear
 from engines.native.ops.spans import Span
+from engines.native.quantized_kv import Pool
 
 if TYPE_CHECKING:
     from engines.native.decode_graph import DecodeGraphs
@@ -74,8 +76,8 @@ class Ops(Protocol):
         qkv: torch.Tensor,
         cos_sin: torch.Tensor,
         batch: Batch,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         q_norm: torch.Tensor | None,
         k_norm: torch.Tensor | None,
         eps: float,
@@ -86,7 +88,7 @@ class Ops(Protocol):
         ...
 
     def attention(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
+        self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
         """Causal paged attention of ragged queries: row i's queries are the last query-length of its seq_lens[i]
         tokens. q [t, hq, d] → [t, hq, d]. `window` > 0 limits how far back a query sees, in tokens."""
@@ -95,8 +97,8 @@ class Ops(Protocol):
     def capped_attention(
         self,
         q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         batch: Batch,
         scale: float,
         window: int,

@@ -11,11 +11,10 @@ SCORES = 4 * 1024 * 1024
 
 
 def attend(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, view: RowView, scale: float, softcap: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, view: RowView, scale: float, softcap: float
 ) -> torch.Tensor:
-    """One row. q [t, hq, d] of the batch, keys and values [hk, places, d] → [queries, hq, d]."""
+    """One row. q [t, hq, d] of the batch, its keys and values [hk, keys, d] → [queries, hq, d]."""
     own = q[view.first : view.first + view.queries]
-    k, v = keys[:, view.places], values[:, view.places]
     count, heads, size = own.shape
     seen = k.shape[1]
     mask = view.mask
@@ -34,17 +33,10 @@ def attend(
 
 
 def attend_together(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    block_size: int,
-    group: DecodeGroup,
-    scale: float,
-    softcap: float,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: DecodeGroup, scale: float, softcap: float
 ) -> torch.Tensor:
-    """One query per row. q [n, hq, d], keys and values [hk, places, d] → [n, hq, d]."""
-    kv_heads, _, size = keys.shape
-    k, v = (group.gathered(pool, block_size) for pool in (keys, values))
+    """One query per row. q [n, hq, d], keys and values [hk × n, keys, d] → [n, hq, d]."""
+    kv_heads, size = len(k) // group.rows, q.shape[2]
     own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)  # [hk × n, hq / hk, d]
     scores = cap_scores(torch.bmm(own, k.transpose(1, 2)), scale, softcap)
     if group.mask is not None:

@@ -11,7 +11,12 @@ FACTORIES = {
     "torch": "engines.native.ops.torch_ops:TorchOps",
     "strict": "engines.native.ops.strict_ops:StrictOps",
     "triton": "engines.native.ops.triton_ops:TritonOps",
+    "torch, kv 8": "engines.native.ops.quantized_kv_torch:QuantizedKvOps",
+    "strict, kv 8": "engines.native.ops.quantized_kv_torch:StrictQuantizedKvOps",
+    "triton, kv 8": "engines.native.ops.quantized_kv_triton:QuantizedKvTritonOps",
 }
+KV_8 = ", kv 8"
+"""Behind the name of a set: the one like it for keys and values in 8 bits."""
 DEFAULTS = {"cpu": "torch", "cuda": "triton"}
 """Device type → name of the set that is used there unless the configuration names another."""
 

@@ -8,6 +8,7 @@ import torch
 
 from engines.native.memory import GATHERED_KEYS
 from engines.native.ops.base import Batch
+from engines.native.quantized_kv import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class DecodeGroup:
         return pages.view(kv_heads * self.rows, -1, size)[:, self.span]
 
 
-def decode_group(batch: Batch, cache: torch.Tensor, window: int) -> DecodeGroup | None:
+def decode_group(batch: Batch, cache: Pool, window: int) -> DecodeGroup | None:
     """cache: [B, hk, s, d]. None where the batch is no pure decode, or has rows too long to be padded."""
     rows = len(batch.seq_lens)
     if batch.max_query > 1 or len(batch.token_ids) != rows:

@@ -20,6 +20,7 @@ import torch
 from engines.native.ops.base import Batch
 from engines.native.ops.capped import cap_scores
 from engines.native.ops.torch_ops import TorchOps
+from engines.native.quantized_kv import Pool
 from engines.native.sample.sampler import Sampler
 from engines.native.sample.strict_sampler import StrictSampler
 
@@ -31,15 +32,15 @@ Scored = Callable[[torch.Tensor], torch.Tensor]
 
 class StrictOps(TorchOps):
     def attention(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
+        self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
         return self._attend(q, k_cache, v_cache, batch, window, lambda products: products.mul_(scale))
 
     def capped_attention(
         self,
         q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         batch: Batch,
         scale: float,
         window: int,
@@ -48,11 +49,11 @@ class StrictOps(TorchOps):
         return self._attend(q, k_cache, v_cache, batch, window, lambda products: cap_scores(products, scale, softcap))
 
     def _attend(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, window: int, scored: Scored
+        self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, window: int, scored: Scored
     ) -> torch.Tensor:
-        keys, values = self._by_head(k_cache)[0], self._by_head(v_cache)[0]
         out = torch.empty_like(q)
         for tile in self._tiles(batch, k_cache.shape[2], window):
+            keys, values = self._rows(k_cache, tile.places)[0], self._rows(v_cache, tile.places)[0]
             tile.attend(q, keys, values, out, scored)
         return out
 
@@ -78,16 +79,16 @@ class _Tile:
     def attend(
         self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, scored: Scored
     ) -> None:
-        """q, out [t, hq, d] of the batch; keys, values [hk, places, d]."""
+        """q, out [t, hq, d] of the batch; keys, values [hk, keys, d], of its places."""
         kv_heads, size = keys.shape[0], q.shape[2]
         group = q.shape[1] // kv_heads
         own = slice(self.first, self.first + self.count)
         padded = q.new_zeros(TILE, kv_heads, group, size)
         padded[self.line : self.line + self.count] = q[own].view(self.count, kv_heads, group, size)
         lines = padded.permute(1, 2, 0, 3).reshape(kv_heads, group * TILE, size)
-        scores = scored(torch.bmm(lines, keys[:, self.places].transpose(1, 2)))
+        scores = scored(torch.bmm(lines, keys.transpose(1, 2)))
         scores.view(kv_heads, group, TILE, -1).add_(self.mask)
-        found = torch.bmm(scores.softmax(-1), values[:, self.places]).view(kv_heads, group, TILE, size)
+        found = torch.bmm(scores.softmax(-1), values).view(kv_heads, group, TILE, size)
         out[own] = found.permute(2, 0, 1, 3)[self.line : self.line + self.count].reshape(self.count, -1, size)
 
 

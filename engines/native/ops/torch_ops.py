@@ -18,6 +18,7 @@ from engines.native.ops.base import Batch
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
 from engines.native.sample.sampler import Sampler
+from engines.native.quantized_kv import Pool
 
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
@@ -59,8 +60,8 @@ class TorchOps:
         qkv: torch.Tensor,
         cos_sin: torch.Tensor,
         batch: Batch,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         q_norm: torch.Tensor | None,
         k_norm: torch.Tensor | None,
         eps: float,
@@ -78,20 +79,23 @@ class TorchOps:
         return turned[:, :q_heads]
 
     def attention(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
+        self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
         keys, values = self._by_head(k_cache), self._by_head(v_cache)
         views = _views(batch, k_cache, window)
         if isinstance(views, DecodeGroup):
-            return _attend_together(q, keys[0], values[0], k_cache.shape[2], views, scale)
-        rows = [_attend(q, keys, values, view, scale) for view in views]
+            return _attend_together(q, self._pages(k_cache, views), self._pages(v_cache, views), views, scale)
+        rows = [
+            _attend(q, self._rows(k_cache, view.places), self._rows(v_cache, view.places), view, scale)
+            for view in views
+        ]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def capped_attention(
         self,
         q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         batch: Batch,
         scale: float,
         window: int,
@@ -100,8 +104,16 @@ class TorchOps:
         keys, values = self._by_head(k_cache), self._by_head(v_cache)
         views = _views(batch, k_cache, window)
         if isinstance(views, DecodeGroup):
-            return capped.attend_together(q, keys[0], values[0], k_cache.shape[2], views, scale, softcap)
-        return torch.cat([capped.attend(q, keys[0], values[0], view, scale, softcap) for view in views])
+            keys, values = self._pages(k_cache, views), self._pages(v_cache, views)
+            return capped.attend_together(q, keys, values, views, scale, softcap)
+        return torch.cat(
+            [
+                capped.attend(
+                    q, self._rows(k_cache, view.places)[0], self._rows(v_cache, view.places)[0], view, scale, softcap
+                )
+                for view in views
+            ]
+        )
 
     def latent_rope_and_cache(
         self, q: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor, batch: Batch, cache: torch.Tensor
@@ -147,7 +159,17 @@ class TorchOps:
             found = self._flat[id(cache)] = (cache, flat)
         return found[1]
 
-    def _write(self, cache: torch.Tensor, slots: torch.Tensor, x: torch.Tensor) -> None:
+    # How a pool is read and written; operations for pools of another kind have their own three.
+
+    def _rows(self, cache: Any, places: slice | torch.Tensor) -> torch.Tensor:
+        """What stands at `places` of a pool, a run of them or int64 [keys] → [1, hk, keys, d]."""
+        return self._by_head(cache)[:, :, places]
+
+    def _pages(self, cache: Any, group: DecodeGroup) -> torch.Tensor:
+        """The keys of a group's rows → [hk × rows, keys, d]."""
+        return group.gathered(self._by_head(cache)[0], cache.shape[2])
+
+    def _write(self, cache: Any, slots: torch.Tensor, x: torch.Tensor) -> None:
         """x [t, hk, d] → cache [B, hk, s, d] at `slots` [t]."""
         x = x.to(cache.dtype)
         if cache.stride(1) > cache.stride(0):  # head-major
@@ -157,7 +179,7 @@ class TorchOps:
             cache[slots // size, :, slots % size] = x
 
 
-def _views(batch: Batch, k_cache: torch.Tensor, window: int) -> DecodeGroup | list[RowView]:
+def _views(batch: Batch, k_cache: Pool, window: int) -> DecodeGroup | list[RowView]:
     views: DecodeGroup | list[RowView] | None = batch.shared.get(f"rows {window}")
     if views is None:
         views = decode_group(batch, k_cache, window) or row_views(batch, k_cache.shape[2], window)
@@ -176,11 +198,10 @@ def _rotate(x: torch.Tensor, cos_sin: torch.Tensor, batch: Batch) -> torch.Tenso
     return (x * angles[0]).addcmul_(swapped, angles[1]).to(x.dtype)
 
 
-def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, view: RowView, scale: float) -> torch.Tensor:
-    """One row. q [t, hq, d] of the batch, keys and values [1, hk, places, d] → [queries, hq, d]."""
-    queries, kv_heads, size = view.queries, keys.shape[1], q.shape[2]
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, view: RowView, scale: float) -> torch.Tensor:
+    """One row. q [t, hq, d] of the batch, its keys and values [1, hk, keys, d] → [queries, hq, d]."""
+    queries, kv_heads, size = view.queries, k.shape[1], q.shape[2]
     own = q[view.first : view.first + queries]
-    k, v = keys[:, :, view.places], values[:, :, view.places]
     if queries == 1:  # the query heads of a group stand as queries of their one key head: no mask, no copies
         out = F.scaled_dot_product_attention(own.view(1, kv_heads, -1, size), k, v, scale=scale)
         return out.reshape(1, -1, size)  # a GPU may return heads and queries in another order

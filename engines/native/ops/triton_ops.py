@@ -22,6 +22,7 @@ from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.spans import Span
 from engines.native.sample.triton_sampler import TritonSampler
 
+from engines.native.quantized_kv import Pool
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
     from engines.native.sample.sampler import Sampler
@@ -60,6 +61,9 @@ class TritonOps:
 
     def __init__(self) -> None:
         self._devices: dict[torch.device, _Where] = {}
+    _write: Callable[..., torch.Tensor] = staticmethod(fused.rope_and_cache)
+    _pairs = False  # whether the pools are in 8 bits
+
 
     def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         if isinstance(layer, DenseLinear) and self._few(x, layer):
@@ -84,8 +88,8 @@ class TritonOps:
         qkv: torch.Tensor,
         cos_sin: torch.Tensor,
         batch: Batch,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         q_norm: torch.Tensor | None,
         k_norm: torch.Tensor | None,
         eps: float,
@@ -96,11 +100,9 @@ class TritonOps:
             keys = k_cache.new_empty(len(qkv), kv_heads, size)
             values = qkv[:, -kv_heads * size :].view(-1, kv_heads, size)
             batch.shared["keys and values"] = keys, values  # of this layer, for `attention`
-        return fused.rope_and_cache(
-            qkv, cos_sin, batch.positions, batch.slots, k_cache, v_cache, q_norm, k_norm, eps, keys
-        )  # fmt: skip
+        return self._write(qkv, cos_sin, batch.positions, batch.slots, k_cache, v_cache, q_norm, k_norm, eps, keys)
 
-    def _prompts(self, batch: Batch, k_cache: torch.Tensor) -> dict[int, int]:
+    def _prompts(self, batch: Batch, k_cache: Pool) -> dict[int, int]:
         """Place in `batch.spans` → how many of the first tokens of its prompts a library takes, if any."""
         found: dict[int, int] | None = batch.shared.get("prompts")
         if found is None:
@@ -111,15 +113,15 @@ class TritonOps:
         return found
 
     def attention(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, batch: Batch, scale: float, window: int
+        self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
         return self.capped_attention(q, k_cache, v_cache, batch, scale, window, 0.0)
 
     def capped_attention(
         self,
         q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: Pool,
+        v_cache: Pool,
         batch: Batch,
         scale: float,
         window: int,
@@ -143,9 +145,7 @@ class TritonOps:
             )  # fmt: skip
         return out
 
-    def _parts(
-        self, q: torch.Tensor, k_cache: torch.Tensor, batch: Batch, window: int, prompts: dict[int, int]
-    ) -> list[_Part]:
+    def _parts(self, q: torch.Tensor, k_cache: Pool, batch: Batch, window: int, prompts: dict[int, int]) -> list[_Part]:
         """A launch for each span: a tile for a chunk is mostly empty for a row with one query. prompts: as `_prompts`
         gives them."""
         device = self._on(q.device).device
@@ -156,7 +156,7 @@ class TritonOps:
             launch = plan(
                 tokens=tokens.stop - tokens.start, rows=rows.stop - rows.start, group=q.shape[1] // kv_heads,
                 kv_heads=kv_heads, head_dim=head_dim, max_query=max_query, max_seq=max_seq, window=window,
-                dtype=q.dtype, device=device,
+                dtype=q.dtype, device=device, pairs=self._pairs,
             )  # fmt: skip
             parts.append(_Part(tokens, cu_query, batch.seq_lens[rows], batch.block_tables[rows], launch, whole))
 
