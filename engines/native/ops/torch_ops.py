@@ -7,7 +7,7 @@ as few torch calls as possible. The runner keeps each layer's pool head-major in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,8 @@ from engines.native.ops import capped
 from engines.native.ops.base import Batch
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
-from engines.native.sample.sampler import Sampler
 from engines.native.quantized_kv import Pool
+from engines.native.sample.sampler import Sampler
 
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
@@ -81,7 +81,6 @@ class TorchOps:
     def attention(
         self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
-        keys, values = self._by_head(k_cache), self._by_head(v_cache)
         views = _views(batch, k_cache, window)
         if isinstance(views, DecodeGroup):
             return _attend_together(q, self._pages(k_cache, views), self._pages(v_cache, views), views, scale)
@@ -101,7 +100,6 @@ class TorchOps:
         window: int,
         softcap: float,
     ) -> torch.Tensor:
-        keys, values = self._by_head(k_cache), self._by_head(v_cache)
         views = _views(batch, k_cache, window)
         if isinstance(views, DecodeGroup):
             keys, values = self._pages(k_cache, views), self._pages(v_cache, views)
@@ -218,11 +216,10 @@ def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, view: RowView, sc
 
 
 def _attend_together(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, block_size: int, group: DecodeGroup, scale: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: DecodeGroup, scale: float
 ) -> torch.Tensor:
-    """One query per row. q [n, hq, d], keys and values [hk, places, d] → [n, hq, d]."""
-    kv_heads, _, size = keys.shape
-    k, v = group.gathered(keys, block_size), group.gathered(values, block_size)
+    """One query per row. q [n, hq, d], keys and values [hk × n, keys, d] → [n, hq, d]."""
+    kv_heads, size = len(k) // group.rows, q.shape[2]
     own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)  # [hk × n, hq / hk, d]
     if group.mask is None:
         scores = torch.bmm(own, k.transpose(1, 2)).mul_(scale)

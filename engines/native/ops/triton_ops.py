@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,9 @@ from engines.native.ops.base import Batch
 from engines.native.ops.library_attention import LibraryAttention
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.spans import Span
+from engines.native.quantized_kv import Pool
 from engines.native.sample.triton_sampler import TritonSampler
 
-from engines.native.quantized_kv import Pool
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
     from engines.native.sample.sampler import Sampler
@@ -59,11 +60,11 @@ class TritonOps:
     Inputs are contiguous, as the model makes them. Raises ValueError for tensors on a CPU, unless Triton interprets.
     """
 
-    def __init__(self) -> None:
-        self._devices: dict[torch.device, _Where] = {}
     _write: Callable[..., torch.Tensor] = staticmethod(fused.rope_and_cache)
     _pairs = False  # whether the pools are in 8 bits
 
+    def __init__(self) -> None:
+        self._devices: dict[torch.device, _Where] = {}
 
     def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         if isinstance(layer, DenseLinear) and self._few(x, layer):
@@ -97,7 +98,7 @@ class TritonOps:
         keys = None
         if self._prompts(batch, k_cache):
             kv_heads, _, size = k_cache.shape[1:]
-            keys = k_cache.new_empty(len(qkv), kv_heads, size)
+            keys = torch.empty(qkv.shape[-2], kv_heads, size, dtype=k_cache.dtype, device=qkv.device)
             values = qkv[:, -kv_heads * size :].view(-1, kv_heads, size)
             batch.shared["keys and values"] = keys, values  # of this layer, for `attention`
         return self._write(qkv, cos_sin, batch.positions, batch.slots, k_cache, v_cache, q_norm, k_norm, eps, keys)
