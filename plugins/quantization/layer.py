@@ -66,8 +66,8 @@ class LayerQuantizer:
                 products[group] = product_of(source, index, group, parts, made)
             if passing is not None:
                 passing.put(group, products[group])
-        scales = None if passing is None else self._kv_scales(index, passing)
         self._advance(index, parts, products, passing)
+        scales = None if passing is None else self._kv_scales(index, passing)  # a recipe for the cache alone runs now
         floats = {
             f"layers.{index}.{name}": tensor
             for name, tensor in parts.items()
