@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +15,7 @@ from engines.native.config import EngineConfig
 from engines.native.decode_graph import DecodeGraphs, keys_bucket, rows_bucket
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
+from engines.native.step import StepPlan, TokenMasks
 from evaluation.benchmarks.random_model import TINY, random_runner
 
 
@@ -38,7 +40,7 @@ class Uncaptured(DecodeGraphs):
 
     captures = steps = 0
 
-    def capture(self, step, keys, draw):
+    def capture(self, compute, what):
         self.captures += 1
 
     def _compute(self, step, keys, draw):
@@ -71,6 +73,38 @@ def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too(asks: dict
         drawn.append([result.token_ids for result in results])
     made = runner._graphs
     assert made.steps > 12, "the warm-up runs decode steps too"
-    assert made.captures == len(made._graphs), "a bucket that gets no graph is not tried again"
+    assert made.captures == len(made._graphs) + len(made._draws), "a bucket that gets no graph is not tried again"
     assert drawn[0] == drawn[1]
     assert [len(tokens) for tokens in drawn[0]] == [4, 5, 3]
+
+
+@pytest.mark.kernels
+def test_masked_rows_draw_in_a_graph_what_they_draw_without_one() -> None:
+    """One row under a mask, one filtered, one free, one padded; the token stands in its row afterwards."""
+    config = EngineConfig(
+        format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=4,
+        max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton",
+    )  # fmt: skip
+    allowed = [3, 40, TINY.vocab - 1]
+    bits = np.zeros((1, -(-TINY.vocab // 32)), np.int32)
+    for token in allowed:
+        bits[0, token // 32] |= np.uint32(1 << token % 32).view(np.int32)
+    drawn = []
+    for graphs in (False, True):
+        runner = random_runner(TINY, config, seed=5)
+        if graphs:
+            runner._graphs = Uncaptured(runner.model, runner.rows, runner.sampler)
+        runner.rows.block_tables[:4, 0] = torch.arange(1, 5, dtype=torch.int32)
+        for row in range(3):
+            runner.add(row, [row + 1], SamplingParams(temperature=row, seed=9, top_k=5 if row == 1 else 0), 1)
+        rows = np.arange(3, dtype=np.int32)
+        zero, one = np.zeros(3, np.int32), np.ones(3, np.int32)
+        step = StepPlan(rows, zero, one, sample=one > 0, late=True)
+        pending = runner.launch(step)
+        pending.draw(TokenMasks(np.array([1]), bits))
+        tokens = pending.wait().tokens.tolist()
+        assert runner.rows.tokens[:3, 1].tolist() == tokens
+        drawn.append(tokens)
+    assert len(runner._graphs._draws) == 1
+    assert drawn[0] == drawn[1]
+    assert drawn[0][1] in allowed

@@ -74,17 +74,16 @@ class Matcher:
         """Whether its mask must be computed: not while it thinks."""
         return not self.error and self._phase is not _Phase.THINKING
 
-    def settle(self, bits: Int32) -> None:
-        """Take `bits`, as the compiler wrote them, as the next mask: with our stop tokens in the place of its ends."""
+    def settle(self, bits: Int32, may_end: bool, any_left: bool) -> None:
+        """Take `bits`, as the compiler wrote them but without its ends, as the next mask: with our stop tokens in the
+        place of those. may_end: it set one of them; any_left: another bit is set."""
         if self._phase is _Phase.THINKING:
             bits[:] = -1
             _clear(bits, (*self._ends, *self._stops))
         elif self._compiled.is_error():
             self.error = f"the grammar became too complex: {self._compiled.get_error()[:300]}"
         else:
-            may_end = any(bits[word] & flags for word, flags in self._ends)
-            _clear(bits, self._ends)
-            if not bits.any():
+            if not any_left:
                 self.complete = may_end
                 self.error = "" if may_end else "no token of this model can follow in the grammar"
             if may_end:
@@ -101,6 +100,11 @@ class Matcher:
     def compiled(self) -> Any:
         return self._compiled
 
+    @property
+    def ends(self) -> Words:
+        """The compiler's own ends: the same of all matchers of a model."""
+        return self._ends
+
 
 def fill(matchers: Sequence[Matcher], executor: Any) -> None:
     """The next masks of all, in parallel on `executor` (an LLExecutor), without the interpreter's lock."""
@@ -113,9 +117,14 @@ def fill(matchers: Sequence[Matcher], executor: Any) -> None:
     elif wanted:
         pairs = [(matcher.compiled, index) for matcher, index in wanted]
         executor.unsafe_compute_mask_ptr(pairs, bits.ctypes.data, bits.strides[0], len(bits))
-    for index, matcher in enumerate(matchers):
+    may_end = np.zeros(len(bits), np.bool_)
+    for word, flags in matchers[0].ends:  # of all rows at once: one by one they would take longer than the masks
+        may_end |= (bits[:, word] & flags) != 0
+        bits[:, word] &= ~flags
+    each = zip(matchers, bits, may_end.tolist(), bits.any(axis=1).tolist(), strict=True)
+    for matcher, own, ends, left in each:
         if not matcher.error:
-            matcher.settle(bits[index])
+            matcher.settle(own, ends, left)
 
 
 Words = tuple[tuple[int, np.int32], ...]

@@ -32,7 +32,7 @@ class _Counting(DecodeGraphs):
 
     drawn = ended = 0
 
-    def capture(self, step, keys, draw):
+    def capture(self, compute, what):
         return None
 
     def launch(self, plan):
