@@ -70,6 +70,21 @@ OPTIONS: dict[str, Option] = {
         "auto",
         choices=("auto", "int8"),
     ),
+    "quantized_weights": Option(
+        "Quantized weights",
+        "kept serves weights in the 4 or 8 bits that the model's files keep them in; dequantized turns them into the "
+        "engine's dtype as they are loaded; auto keeps those of a quantized version and dequantizes the blocks of GGUF",
+        "auto",
+        choices=("auto", "kept", "dequantized"),
+    ),
+    "kv_cache_dtype": Option(
+        "KV cache",
+        "fp8 and int8 keep keys and values in 8 bits: twice the tokens in the same memory. int8 has a scale for each "
+        "token and head; fp8 has those of the checkpoint, or calibrates them at start; auto is what the checkpoint "
+        "says, else the dtype of activations",
+        "auto",
+        choices=("auto", "fp8", "int8"),
+    ),
     "offload_layers": Option(
         "Offloaded layers",
         "Layers whose weights don't stay on the device and are brought in turn while others compute; 0 = none, else 3 "
@@ -174,6 +189,8 @@ class EngineConfig:
     kv_disk_path: str = ""
     kv_disk_bytes: int = 0
     embedding_dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    quantized_weights: str = "auto"
     offload_layers: int = 0
     offload_to: str = "host"
     policy: str = "fcfs"

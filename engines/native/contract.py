@@ -46,6 +46,9 @@ class NativeEngine:
     def compare_command(self) -> list[str]:
         return [sys.executable, "-m", "engines.native.compare_job"]
 
+    def measure_command(self) -> list[str]:
+        return [sys.executable, "-m", "engines.native.measure_job"]
+
     def add_tokens_command(self) -> list[str]:
         return [sys.executable, "-m", "engines.native.vocabulary"]
 
@@ -127,13 +130,13 @@ def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> li
     """Single changes that would make it fit, with numbers; each one is tried before it is named."""
     found = []
     floating = demand.device == "cuda" or shape.architecture in MIXTURES or demand.offload_layers
-    smaller = "bfloat16" if floating else "int8"
+    smaller = demand.dtype if demand.kept else "bfloat16" if floating else "int8"
     if demand.dtype != smaller and _fits(shape, replace(demand, dtype=smaller), available):
         table = demand.embedding_dtype
         saved = memory.weight_bytes(shape, demand.dtype, table) - memory.weight_bytes(shape, smaller, table)
         found.append(f"Set dtype to {smaller}: the weights take {size_text(saved)} less.")
     bare = memory.plan(shape, replace(demand, kv_cache_bytes=1), available)  # holds no block
-    per_token = memory.kv_bytes_per_token(shape, demand.dtype)
+    per_token = memory.kv_bytes_per_token(shape, demand.dtype, demand.kv_cache_dtype)
     room = (available - bare.total) // (per_token * demand.block_size) * demand.block_size - demand.block_size
     if room >= demand.max_model_len:
         kv_bytes = (room + demand.block_size) * per_token
@@ -152,7 +155,7 @@ def _suggestions(shape: ModelShape, demand: memory.Demand, available: int) -> li
 
 def _offloading(shape: ModelShape, demand: memory.Demand, available: int) -> str:
     """As few layers as leave room for a cache of some use; "" where that does not help, or was done."""
-    if demand.offload_layers:
+    if demand.offload_layers or demand.kept:
         return ""
     to = "host" if demand.device == "cuda" else "disk"
     dtype = "float32" if demand.dtype == "int8" else demand.dtype

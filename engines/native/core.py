@@ -308,6 +308,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "max_batched_tokens": sizes.max_batched_tokens,
         "prefix_cache": config.prefix_cache,
         "embedding_dtype": config.embedding_dtype,
+        **({"quantization": found} if (found := runner.model.weights.quantization) else {}),
         "offload_layers": config.offload_layers,
     }
     return Served(runner, scheduling, facts, constraints_of(config), partial(table, runner))

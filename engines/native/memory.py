@@ -1,9 +1,11 @@
 """Where an instance's memory goes: pure arithmetic, the same for the estimate in the console and for the runner.
 
 weights      parameters × bytes of the dtype, all experts of a mixture (int8 keeps the embedding table in float16,
-             unless `embedding_dtype` is int8 as well), less offloaded layers but for the two slots they pass through
+             unless `embedding_dtype` is int8 as well), less offloaded layers but for the two slots they pass through;
+             of what is served quantized, the bytes of its form there
 kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens, in whole blocks; of latent attention what
-             it holds of a token. A sliding window saves nothing: a request keeps all its blocks
+             it holds of a token. A sliding window saves nothing: a request keeps all its blocks. In 8 bits a value is
+             a byte, and of int8 each token's head has a scale beside
 activations  the widest moment of one step, and the logits of every request
 overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer and row tables
 """
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 KV_BYTES = {"float32": 4, "int8": 4, "bfloat16": 2, "float16": 2}
 """Effective dtype → bytes of one value in the KV cache and in activations."""
+KV_SCALE_BYTES = {"fp8": 0, "int8": 4}
+"""kv_cache_dtype → bytes beside the values of a token's head, in K and as many in V."""
 DEFAULT_TOKENS_PER_SEQ = 1024
 """What the CPU's KV cache holds for each concurrent request where no size is given."""
 DEFAULT_SEQS = {"cpu": 16, "cuda": 256}
@@ -34,6 +38,8 @@ _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
 DISK_STAGING = (32 * MIB, 256 * MIB)
 GATHERED_KEYS = 16_384
 """On a CPU: keys of several rows, padded to the longest, that a decode step gathers at once."""
+_HELD = {"cpu": 2.0, "cuda": 1.0}
+"""Bytes that methods keep for each byte of quantized weights in the files; on a CPU an estimate."""
 _INT8_SCRATCH = 120 * MIB
 """What FBGEMM's products leave in the heap beside the activations, measured."""
 
@@ -65,11 +71,16 @@ class Dimensions(Protocol):
     def tied_embeddings(self) -> bool: ...
     @property
     def kv_values(self) -> int: ...
+    @property
+    def quantized_parameters(self) -> int: ...
+    @property
+    def quantized_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Dimensions of a model whose files are open. kv_values: in the KV cache, of a token, in all layers."""
+    """Dimensions of a model whose files are open. kv_values: in the KV cache, of a token, in all layers. quantized: of
+    the files' weights in 4 and 8 bits."""
 
     architecture: str
     layers: int
@@ -83,9 +94,11 @@ class Shape:
     parameters: int
     tied_embeddings: bool
     kv_values: int
+    quantized_parameters: int = 0
+    quantized_bytes: int = 0
 
 
-def dimensions(config: DecoderConfig) -> Shape:
+def dimensions(config: DecoderConfig, quantized_parameters: int = 0, quantized_bytes: int = 0) -> Shape:
     return Shape(
         config.architecture,
         config.layers,
@@ -99,6 +112,8 @@ def dimensions(config: DecoderConfig) -> Shape:
         config.parameters(),
         config.tied,
         config.kv_values,
+        quantized_parameters,
+        quantized_bytes,
     )
 
 
@@ -116,6 +131,8 @@ class Demand:
     embedding_dtype: str = "auto"
     offload_layers: int = 0
     offload_to: str = "host"
+    kept: bool = False  # quantized weights are served as they are
+    kv_cache_dtype: str = ""  # "fp8" | "int8"; "": that of activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +165,15 @@ def demand_of(
     embedding_dtype: str = "auto",
     offload_layers: int = 0,
     offload_to: str = "host",
+    format: str = "",
+    quantized_weights: str = "auto",
+    kv_cache_dtype: str = "auto",
 ) -> Demand:
     """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
-    effective = effective_dtype(dtype, device, shape.architecture, offloaded=offload_layers > 0)
+    kept = keeps(shape, format, quantized_weights)
+    effective = effective_dtype(dtype, device, shape.architecture, offloaded=offload_layers > 0, kept=kept)
+    if kept:
+        _check_kept(effective, offload_layers)
     _check_offload(shape, effective, offload_layers)
     if effective == "int8" and device != "cpu":
         raise ConfigError("dtype is 'int8', which the native engine has on a CPU only; use 'bfloat16' on a GPU")
@@ -159,6 +182,9 @@ def demand_of(
             f"dtype is 'int8', which the native engine has for dense models only; {shape.architecture} can be had in "
             "'float32'"
         )
+    if kv_cache_dtype == "auto":
+        kv_cache_dtype = ""
+    _check_kv(shape, kv_cache_dtype)
     length = max_model_len or shape.context_length
     if length > shape.context_length:
         raise ConfigError(
@@ -173,8 +199,44 @@ def demand_of(
         )
     return Demand(
         device, effective, length, seqs, batched, block_size, kv_cache_bytes,
-        embedding_dtype, offload_layers, offload_to,
+        embedding_dtype, offload_layers, offload_to, kept, kv_cache_dtype,
     )  # fmt: skip
+
+
+def keeps(shape: Dimensions, format: str, quantized_weights: str) -> bool:
+    """Whether the engine serves the files' quantized weights as they are, by option `quantized_weights`. "auto" leaves
+    GGUF blocks out: dequantized ones are faster wherever they fit."""
+    if not shape.quantized_parameters or quantized_weights == "dequantized":
+        return False
+    return quantized_weights == "kept" or format != "gguf"
+
+
+def _check_kept(dtype: str, offload_layers: int) -> None:
+    if dtype == "int8":
+        raise ConfigError(
+            "dtype is 'int8', but the weights of this version are quantized already, and dtype is that of activations; "
+            "leave it at 'auto', or set options.quantized_weights to 'dequantized' to quantize them anew"
+        )
+    if offload_layers:
+        raise ConfigError(
+            f"offload_layers is {offload_layers}, but quantized weights are not brought in parts; set it to 0, or "
+            "options.quantized_weights to 'dequantized', or offload the version that this one was made of"
+        )
+
+
+def _check_kv(shape: Dimensions, kv_cache_dtype: str) -> None:
+    if not kv_cache_dtype:
+        return
+    if shape.kv_values and shape.kv_values != 2 * shape.layers * shape.kv_heads * shape.head_dim:
+        raise ConfigError(
+            f"kv_cache_dtype is {kv_cache_dtype!r}, but the latent attention of {shape.architecture} keeps one "
+            "compressed vector in place of keys and values, which has no form in 8 bits yet; set it to 'auto'"
+        )
+    if shape.head_dim % 2:
+        raise ConfigError(
+            f"kv_cache_dtype is {kv_cache_dtype!r}, but a head has {shape.head_dim} values and keys in 8 bits are read "
+            "in pairs; set it to 'auto'"
+        )
 
 
 def _check_offload(shape: Dimensions, dtype: str, layers: int) -> None:
@@ -201,33 +263,48 @@ def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
         embedding_dtype=str(spec.options.get("embedding_dtype", "auto")),
         offload_layers=int(spec.options.get("offload_layers", 0)),
         offload_to=str(spec.options.get("offload_to", "host")),
+        format=spec.format,
+        quantized_weights=str(spec.options.get("quantized_weights", "auto")),
+        kv_cache_dtype=str(spec.options.get("kv_cache_dtype", "auto")),
         **{**asked, **changes},
     )
 
 
-def effective_dtype(dtype: str, device: str, architecture: str = "", offloaded: bool = False) -> str:
-    """ "auto" is bfloat16 on a GPU; on a CPU int8, for speed, where architecture and offloading allow it."""
+def effective_dtype(
+    dtype: str, device: str, architecture: str = "", offloaded: bool = False, kept: bool = False
+) -> str:
+    """ "auto" is bfloat16 on a GPU; on a CPU int8, for speed, where architecture, offloading and weights allow it."""
     if dtype != "auto":
         return dtype
     if device == "cuda":
         return "bfloat16"
-    return "float32" if offloaded or architecture in MIXTURES else "int8"
+    return "float32" if offloaded or kept or architecture in MIXTURES else "int8"
 
 
-def kv_bytes_per_token(shape: Dimensions, dtype: str) -> int:
-    return (shape.kv_values or 2 * shape.layers * shape.kv_heads * shape.head_dim) * KV_BYTES[dtype]
+def kv_bytes_per_token(shape: Dimensions, dtype: str, kv_cache_dtype: str = "") -> int:
+    """dtype: the engine's. kv_cache_dtype: "fp8" or "int8", or "" for that of activations."""
+    values = shape.kv_values or 2 * shape.layers * shape.kv_heads * shape.head_dim
+    if not kv_cache_dtype:
+        return values * KV_BYTES[dtype]
+    return values + 2 * shape.layers * shape.kv_heads * KV_SCALE_BYTES[kv_cache_dtype]
 
 
-def kv_bytes_for(shape: Dimensions, dtype: str, block_size: int, tokens: int, requests: int) -> int:
+def kv_bytes_for(
+    shape: Dimensions, dtype: str, block_size: int, tokens: int, requests: int, kv_cache_dtype: str = ""
+) -> int:
     """A KV cache in which all of `requests` have `tokens` tokens each: whole blocks, and the null block."""
     blocks = requests * -(-tokens // block_size) + 1
-    return blocks * block_size * kv_bytes_per_token(shape, dtype)
+    return blocks * block_size * kv_bytes_per_token(shape, dtype, kv_cache_dtype)
 
 
-def weight_bytes(shape: Dimensions, dtype: str, embedding_dtype: str = "auto") -> int:
-    """A table in 8 bits has 4 bytes of scale per row, and serves a tied head too, but for dtype int8's own."""
+def weight_bytes(shape: Dimensions, dtype: str, embedding_dtype: str = "auto", kept_on: str = "") -> int:
+    """A table in 8 bits has 4 bytes of scale per row, and serves a tied head too, but for dtype int8's own. kept_on:
+    device that serves quantized weights as they are; "" where they are dequantized."""
     table = shape.vocab * shape.hidden
     small = table + 4 * shape.vocab
+    if kept_on:
+        floating = (shape.parameters - shape.quantized_parameters) * KV_BYTES[dtype]
+        return floating + int(shape.quantized_bytes * _HELD[kept_on])
     if dtype != "int8":
         rest = shape.parameters - table
         return rest * KV_BYTES[dtype] + (small if embedding_dtype == "int8" else table * KV_BYTES[dtype])
@@ -277,17 +354,19 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
 def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
     """`available`: bytes free on the device; only a GPU's KV cache is sized by it."""
     saved, reading, host = _offloaded(shape, demand)
-    weights = weight_bytes(shape, demand.dtype, demand.embedding_dtype) - saved
+    kept_on = demand.device if demand.kept else ""
+    weights = weight_bytes(shape, demand.dtype, demand.embedding_dtype, kept_on) - saved
     activations = activation_bytes(shape, demand)
     overhead = _OVERHEAD[demand.device] + demand.max_num_seqs * demand.max_model_len * 8 + reading
     if demand.dtype == "int8":
         overhead += _INT8_SCRATCH
-    per_block = kv_bytes_per_token(shape, demand.dtype) * demand.block_size
+    per_token = kv_bytes_per_token(shape, demand.dtype, demand.kv_cache_dtype)
+    per_block = per_token * demand.block_size
     kv = demand.kv_cache_bytes
     most = demand.max_num_seqs * demand.max_model_len
     if not kv and demand.device == "cuda":
         free = int(available * GPU_SHARE) - weights - activations - overhead
-        kv = max(0, min(free, most * kv_bytes_per_token(shape, demand.dtype) + 2 * per_block))
+        kv = max(0, min(free, most * per_token + 2 * per_block))
     elif not kv:
         tokens = max(demand.max_model_len, min(most, demand.max_num_seqs * DEFAULT_TOKENS_PER_SEQ))
         kv = (tokens // demand.block_size + 2) * per_block

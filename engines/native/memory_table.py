@@ -1,6 +1,6 @@
 """Where a running engine's memory is, by the bytes of its tensors, beside what the plan (`engines.native.memory`) gave.
 
-weights     of the model; int8 weights that a library has packed can't be asked for their size: shape times a byte
+weights     of the model; weights that a library has packed can't be asked for their size: what the layer says of them
 kv_cache    the pools of blocks
 tables      of the rows and of the sampler
 swap        host memory for KV blocks (beside a GPU, with that of offloaded layers, it is no part of the device's)
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engines.native import memory
 from engines.native.offload import pinned
 
 if TYPE_CHECKING:
@@ -43,9 +42,8 @@ def table(runner: ModelRunner) -> dict[str, Any]:
     host.add(runner._host)
     tables = Sizes(weights.seen)
     tables.add([runner.rows, runner.sampler])
-    packed = _packed_bytes(runner) if weights.opaque else 0
     parts = [
-        _part("weights", weights.bytes + packed, plan.weights, measured=not packed),
+        _part("weights", weights.bytes + weights.packed, plan.weights, measured=not weights.packed),
         _part("kv_cache", pools.bytes, plan.kv_cache),
         _part("tables", tables.bytes),
     ]
@@ -68,6 +66,7 @@ def table(runner: ModelRunner) -> dict[str, Any]:
     return {
         "device": str(device),
         "dtype": runner.sizes.dtype,
+        "kv_cache_dtype": runner.sizes.kv_cache_dtype or str(runner.model.kv[0][0].dtype).removeprefix("torch."),
         "parts": parts,
         "total": total,
         "planned_total": plan.total,
@@ -89,12 +88,6 @@ def _part(name: str, size: int, planned: int | None = None, *, measured: bool = 
     return {"part": name, "bytes": size, "planned": planned, "measured": measured}
 
 
-def _packed_bytes(runner: ModelRunner) -> int:
-    """Of the linear layers and the head in int8: a byte for each weight. The embedding table and scales are tensors."""
-    shape = memory.dimensions(runner.config)
-    return shape.parameters - (0 if shape.tied_embeddings else shape.vocab * shape.hidden)
-
-
 def _gpu(device: torch.device) -> dict[str, int]:
     free, total = torch.cuda.mem_get_info(device)
     private = sum(
@@ -113,11 +106,11 @@ def _gpu(device: torch.device) -> dict[str, int]:
 
 
 class Sizes:
-    """Bytes of all tensors that hang on some objects, each piece of memory once. opaque: how many pieces are a
-    library's own and don't tell their size. seen: pieces that were counted already, elsewhere."""
+    """Bytes of all tensors that hang on some objects, each piece of memory once. packed: bytes that objects say, by an
+    attribute `packed_bytes`, of pieces that are a library's own. seen: pieces that were counted already, elsewhere."""
 
     def __init__(self, seen: set[int] | None = None) -> None:
-        self.bytes = self.opaque = 0
+        self.bytes = self.packed = 0
         self.seen = set() if seen is None else seen
         self._visited: set[int] = set()
 
@@ -130,9 +123,9 @@ class Sizes:
             self._visited.add(id(item))
             if isinstance(item, torch.Tensor):
                 self._count(item)
-            elif isinstance(item, torch.ScriptObject):
-                self.opaque += 1
             else:
+                if type(item).__module__.startswith(OURS):
+                    self.packed += getattr(item, "packed_bytes", 0)
                 todo.extend(_children(item))
 
     def _count(self, tensor: torch.Tensor) -> None:

@@ -24,8 +24,8 @@ import torch
 
 from engines.native.layers.linear import method_for
 from engines.native.memory import KV_BYTES
-from engines.native.models.build import activation_dtype
 from engines.native.models.config import DecoderConfig
+from engines.native.models.tensors import activation_dtype
 
 _PRODUCT = re.compile(r"linear|gemm|gemv|nvjet|matmul|addmm|\bmm\b|int8_head", re.IGNORECASE)
 _NO_PRODUCT = re.compile(r"reduce|prepack|reorder", re.IGNORECASE)

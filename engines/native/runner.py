@@ -15,17 +15,19 @@ import torch
 from engines.native import memory, strict
 from engines.native.config import STRICT_IS_FOR_CPUS, ConfigError, EngineConfig
 from engines.native.host_blocks import HostBlocks
+from engines.native.kv_cache import make_pools, scales_for
 from engines.native.loader.model_files import ModelFiles, open_model
-from engines.native.models.build import activation_dtype, load_weights
+from engines.native.models.build import load_weights
 from engines.native.models.config import DecoderConfig
 from engines.native.models.decoder import Decoder
 from engines.native.ops.base import Batch
-from engines.native.ops.registry import DEFAULTS, make_ops
+from engines.native.ops.registry import DEFAULTS, KV_8, make_ops
 from engines.native.ops.spans import spans_of
+from engines.native.quantized_kv import planes
 from engines.native.request import SamplingParams
 from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
-from engines.native.state import Rows, StepInputs, kv_pool
+from engines.native.state import Rows, StepInputs
 from engines.native.step import Pending, StepOutput, StepPlan, TokenMasks
 from engines.native.swap_costs import NEVER, SwapCosts, measure
 
@@ -145,7 +147,11 @@ class ModelRunner:
             tokens = graphs.launch(plan)
             if tokens is not None:
                 return Copied(_empty_output(plan), everyone, tokens)
-            undrawn = self._undrawn(plan, everyone, graphs.logits(plan))
+            logits = graphs.logits(plan)
+            if graphs.draws(plan):
+                undrawn = Undrawn(_empty_output(plan), everyone, lambda _, masks: graphs.draw(plan, masks))
+            else:
+                undrawn = self._undrawn(plan, everyone, logits)
         if not plan.late:
             undrawn.draw(plan.masks)
         return undrawn
@@ -178,10 +184,9 @@ class ModelRunner:
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         source, target = (self.rows.send(np.array(ids, np.int64)) for ids in zip(*pairs, strict=True))
-        for k_cache, v_cache in self.model.kv:
-            k_cache[target] = k_cache[source]
-            if v_cache is not k_cache:
-                v_cache[target] = v_cache[source]
+        for layer in self.model.kv:
+            for plane in planes(*layer):
+                plane[target] = plane[source]
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was asked."""
@@ -279,7 +284,7 @@ def _host_memory(model: Decoder, host_blocks: int) -> HostBlocks | None:
     if not host_blocks:
         return None
     try:
-        return HostBlocks(model.kv, host_blocks)
+        return HostBlocks([planes(*layer) for layer in model.kv], host_blocks)
     except (RuntimeError, MemoryError) as error:
         log.warning(
             "no host memory for %d swapped blocks, so preempted requests are computed again: %s", host_blocks, error
@@ -287,8 +292,9 @@ def _host_memory(model: Decoder, host_blocks: int) -> HostBlocks | None:
         return None
 
 
-def _ops_name(config: EngineConfig, device: torch.device) -> str:
-    return "strict" if config.strict else DEFAULTS[device.type]
+def _ops_name(config: EngineConfig, sizes: Sizes, device: torch.device) -> str:
+    name = config.ops or ("strict" if config.strict else DEFAULTS[device.type])
+    return name + KV_8 if sizes.kv_cache_dtype else name
 
 
 def runner_for(
@@ -297,34 +303,26 @@ def runner_for(
     device = device_of(config)
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
-    sizes = sizes_of(files.config, config, device)
+    sizes = sizes_of(files.config, config, device, files.quantized_size(), files.quant and files.quant.kv)
     if config.strict and device.type != "cpu":
         raise ConfigError(STRICT_IS_FOR_CPUS)
     weights = load_weights(
         files, sizes.dtype, device, sizes.max_model_len, progress,
         strict=config.strict, embedding_dtype=config.embedding_dtype,
-        offload_layers=config.offload_layers, offload_to=config.offload_to,
+        offload_layers=config.offload_layers, offload_to=config.offload_to, kept=sizes.kept,
     )  # fmt: skip
     shape = files.config
-    pool = kv_pool(
-        shape.layers,
-        sizes.num_blocks,
-        shape.kv_heads,
-        sizes.block_size,
-        shape.head_dim,
-        activation_dtype(sizes.dtype),
-        device,
-        shared=shape.latent is not None,
-    )
-    model = Decoder(shape, weights, make_ops(config.ops or _ops_name(config, device)), pool)
+    pools = make_pools(shape, sizes, device, scales_for(files, weights, sizes, device))
+    model = Decoder(shape, weights, make_ops(_ops_name(config, sizes, device)), pools)
     log.info(
-        "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache",
+        "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache%s",
         shape.architecture,
         device,
         sizes.dtype,
         sizes.num_blocks,
         sizes.block_size,
         sizes.plan.kv_cache / memory.MIB,
+        f" in {sizes.kv_cache_dtype}" if sizes.kv_cache_dtype else "",
     )
     runner = ModelRunner(shape, sizes, model, device)
     if device.type == "cuda":

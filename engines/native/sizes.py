@@ -10,6 +10,7 @@ import torch
 from engines.native import memory
 from engines.native.config import ConfigError, EngineConfig
 from engines.native.models.config import DecoderConfig
+from engines.native.quant.scheme import KvScheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Sizes:
     num_blocks: int
     plan: memory.MemoryPlan
     host_blocks: int = 0  # KV blocks that the swap space holds
+    kept: bool = False  # quantized weights are served as they are
+    kv_cache_dtype: str = ""  # "fp8" | "int8"; "": that of activations
 
 
 SWAP_SPACE = 4 * 2**30
@@ -36,10 +39,18 @@ def device_of(config: EngineConfig) -> torch.device:
     return torch.device("cuda" if found and config.device != "cpu" else "cpu")
 
 
-def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -> Sizes:
-    """Raises ConfigError, with numbers, where the request cannot be met."""
+def sizes_of(
+    shape: DecoderConfig,
+    config: EngineConfig,
+    device: torch.device,
+    quantized: tuple[int, int] = (0, 0),
+    kv: KvScheme | None = None,
+) -> Sizes:
+    """quantized: parameters that the files keep in 4 or 8 bits, and their bytes. kv: what the files say of the KV
+    cache. Raises ConfigError, with numbers, where the request cannot be met."""
+    dimensions = memory.dimensions(shape, *quantized)
     demand = memory.demand_of(
-        memory.dimensions(shape),
+        dimensions,
         device=device.type,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
@@ -50,9 +61,12 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         embedding_dtype=config.embedding_dtype,
         offload_layers=config.offload_layers,
         offload_to=config.offload_to,
+        format=config.format,
+        quantized_weights=config.quantized_weights,
+        kv_cache_dtype=_kv_cache_dtype(config, kv),
     )
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    plan = memory.plan(memory.dimensions(shape), demand, free)
+    plan = memory.plan(dimensions, demand, free)
     if plan.num_blocks < 2:
         raise ConfigError(
             f"the KV cache of {plan.kv_cache:,} bytes holds {plan.num_blocks} blocks of {config.block_size} tokens; at "
@@ -68,7 +82,15 @@ def sizes_of(shape: DecoderConfig, config: EngineConfig, device: torch.device) -
         plan.num_blocks,
         plan,
         _host_blocks(config, device, plan, demand.max_model_len),
+        demand.kept,
+        demand.kv_cache_dtype,
     )
+
+
+def _kv_cache_dtype(config: EngineConfig, kv: KvScheme | None) -> str:
+    if config.kv_cache_dtype != "auto" or kv is None:
+        return config.kv_cache_dtype
+    return "fp8" if kv.kind == "float" else "int8"
 
 
 def _require_room(plan: memory.MemoryPlan, room: int, device: torch.device) -> None:

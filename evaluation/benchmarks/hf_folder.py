@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from engines.native.loader.model_files import open_model
+from engines.native.loader.model_files import ModelFiles, open_model
 from engines.native.loader.names import file_name
 from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.loader.weights import Weights
@@ -26,15 +26,21 @@ def export(model: Path, folder: Path) -> Path:
     """Writes config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json; returns
     `folder`. Raises ChildError for what cannot be said in a config.json, BadModel for a file that is no model."""
     files = open_model("gguf", {model.name: str(model)})
-    tokenizer, facts = load_tokenizer(files)
-    eos = list(facts.eos_ids)
+    folder.mkdir(parents=True, exist_ok=True)
     with Weights(files) as weights:
         made = Export(files, weights, "float32")
-        config = made.config_json(facts, files.config.vocab)
         names = {name: file_name(name, "safetensors", made.config.architecture) for name in made.shapes()}
         state = {written: made.tensor(name) for name, written in names.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "config.json", config)
+        _write(folder / "config.json", write_tokenizer(files, made, folder))
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def write_tokenizer(files: ModelFiles, made: Export, folder: Path) -> dict[str, Any]:
+    """Writes all but config.json and the weights; returns what config.json holds. Raises as `export`."""
+    tokenizer, facts = load_tokenizer(files)
+    eos = list(facts.eos_ids)
+    config = made.config_json(facts, files.config.vocab)
     _write(folder / "generation_config.json", {"do_sample": False, "eos_token_id": eos})
     _write(
         folder / "tokenizer_config.json",
@@ -48,8 +54,7 @@ def export(model: Path, folder: Path) -> Path:
         },
     )
     tokenizer.save(str(folder / "tokenizer.json"))
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    return config
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

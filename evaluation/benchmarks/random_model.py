@@ -6,18 +6,18 @@ import numpy as np
 import torch
 
 from engines.native.config import EngineConfig
+from engines.native.kv_cache import calibrate, make_pools
 from engines.native.layers.embedding import TableEmbedding
-from engines.native.layers.linear import Linear, method_for
+from engines.native.layers.linear import Linear, Method, method_for
 from engines.native.layers.rope import cos_sin_table
-from engines.native.models.build import activation_dtype
 from engines.native.models.config import DecoderConfig, Rope
 from engines.native.models.decoder import Decoder, DecoderWeights, LayerWeights
+from engines.native.models.tensors import activation_dtype
 from engines.native.offload import OffloadedLayer
-from engines.native.ops.registry import DEFAULTS, make_ops
+from engines.native.ops.registry import DEFAULTS, KV_8, make_ops
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
 from engines.native.sizes import device_of, sizes_of
-from engines.native.state import kv_pool
 from engines.native.step import StepPlan
 
 TINY = DecoderConfig(
@@ -27,8 +27,11 @@ TINY = DecoderConfig(
 """Every switch of the family on, in the smallest shape that the interpreter of Triton computes in seconds."""
 
 
-def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, positions: int, seed: int) -> DecoderWeights:
-    """Matrices with variance 1 / inputs, so that activations keep their size; norms near 1."""
+def random_weights(
+    shape: DecoderConfig, dtype: str, device: torch.device, positions: int, seed: int, kept: Method | None = None
+) -> DecoderWeights:
+    """Matrices with variance 1 / inputs, so that activations keep their size; norms near 1. kept: how the layers keep
+    theirs, if not as everyone does; the head is not theirs."""
     generator = torch.Generator(device).manual_seed(seed)
     activation, method = activation_dtype(dtype), method_for(dtype, device.type)
 
@@ -40,7 +43,7 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
         return torch.randn(size, generator=generator, device=device).mul_(0.1).add_(1.0).to(activation)
 
     def linear(rows: int, columns: int, bias: bool) -> Linear:
-        return method(matrix(rows, columns), norm(rows) - 1 if bias else None)
+        return (kept or method)(matrix(rows, columns), norm(rows) - 1 if bias else None)
 
     layers: list[LayerWeights | OffloadedLayer] = [
         LayerWeights(
@@ -61,14 +64,17 @@ def random_weights(shape: DecoderConfig, dtype: str, device: torch.device, posit
     return DecoderWeights(TableEmbedding(table, activation), layers, norm(shape.hidden), head, [cos_sin] * shape.layers)
 
 
-def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int) -> ModelRunner:
-    """Raises ConfigError as `engines.native.runner.build_runner` does."""
+def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int, kept: Method | None = None) -> ModelRunner:
+    """kept: as in `random_weights`. Raises ConfigError as `engines.native.runner.build_runner` does."""
     device = device_of(config)
     sizes = sizes_of(shape, config, device)
-    weights = random_weights(shape, sizes.dtype, device, sizes.max_model_len, seed)
-    dtype = activation_dtype(sizes.dtype)
-    pool = kv_pool(shape.layers, sizes.num_blocks, shape.kv_heads, sizes.block_size, shape.head_dim, dtype, device)
-    model = Decoder(shape, weights, make_ops(config.ops or DEFAULTS[device.type]), pool)
+    weights = random_weights(shape, sizes.dtype, device, sizes.max_model_len, seed, kept)
+    scales = None
+    if sizes.kv_cache_dtype == "fp8":
+        ids = torch.randint(shape.vocab, (256,), generator=torch.Generator().manual_seed(seed))
+        scales = calibrate(shape, weights, ids, activation_dtype(sizes.dtype), device)
+    name = (config.ops or DEFAULTS[device.type]) + (KV_8 if sizes.kv_cache_dtype else "")
+    model = Decoder(shape, weights, make_ops(name), make_pools(shape, sizes, device, scales))
     return ModelRunner(shape, sizes, model, device)
 
 

@@ -39,9 +39,11 @@ def write(
     pre: str = "smollm",
     model: str = "gpt2",
     without: tuple[str, ...] = (),
+    blocks: gguf.GGMLQuantizationType | None = None,
     **overrides: Any,
 ) -> Path:
-    """A complete tiny model, but for what the arguments change. `without`: metadata keys left out."""
+    """A complete tiny model, but for what the arguments change. `without`: metadata keys left out. blocks: type that
+    the matrices are quantized to, by the `gguf` package."""
     writer = gguf.GGUFWriter(path, architecture)
     numbers = {
         "block_count": LAYERS,
@@ -64,7 +66,10 @@ def write(
     writer.add_token_merges(['! "'])
     writer.add_eos_token_id(VOCAB - 1)
     for name, values in (tensors() if content is None else content).items():
-        writer.add_tensor(name, values)
+        if blocks is not None and values.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(values, blocks), raw_dtype=blocks)
+        else:
+            writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

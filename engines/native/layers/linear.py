@@ -79,6 +79,7 @@ class DynamicInt8Linear:
         quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self._row_sums = quantized.dequantize().sum(dim=1)
         self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self.packed_bytes = weight.numel()
         self._bias = None if bias is None else bias.float()
         self._product = torch.ops.quantized.linear_dynamic
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from engines.native.layers.embedding import Int8Table
 from engines.native.layers.linear import Linear
 from engines.native.quant.weight import QuantizedWeight
 
@@ -49,8 +50,11 @@ class QuantizedMethod(Protocol):
 
 
 METHODS: dict[str, dict[str, str]] = {
-    "cpu": {},
-    "cuda": {},
+    "cpu": {
+        "int8_exact": "engines.native.layers.quantized_cpu:Int8Method",
+        "float16": "engines.native.layers.quantized_cpu:HalfMethod",
+    },
+    "cuda": {"packed": "engines.native.layers.quantized_gpu:GpuMethod"},
 }
 """Device type → name → where the method is, in the order in which they are asked. Imported when first asked."""
 
@@ -157,6 +161,14 @@ class QuantizedEmbedding:
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
         return self.table.rows(ids).dequantize(self.dtype)
+
+
+def int8_table(table: QuantizedWeight) -> Int8Table | None:
+    """The table where it is int8 with one scale per row, as the lookups of 8-bit tables read it."""
+    scheme = table.scheme
+    if (scheme.kind, scheme.bits, scheme.strategy) != ("int", 8, "channel") or table.zeros is not None:
+        return None
+    return Int8Table(table.values, table.scales.float().flatten())
 
 
 def scaled(weight: QuantizedWeight, factor: float) -> QuantizedWeight:

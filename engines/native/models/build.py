@@ -8,6 +8,7 @@ stream has mean 0, so the mean is taken out of the embedding and of the columns 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -24,34 +25,26 @@ from engines.native.layers.embedding import (
     TableEmbedding,
 )
 from engines.native.layers.linear import CappedLinear, DenseLinear, Linear, Method, TransposedLinear, method_for
+from engines.native.layers.quantized import Place, QuantizedEmbedding, int8_table, scaled
 from engines.native.layers.rope import cos_sin_table, reordered, row_order
 from engines.native.layers.router import router_for
 from engines.native.loader.model_files import ModelFiles
-from engines.native.loader.names import FUSED
 from engines.native.loader.weights import Weights
 from engines.native.models.blocks import LatentWeights, LayerWeights, MoeWeights
 from engines.native.models.calibration import calibration_ids
 from engines.native.models.config import DecoderConfig, Rope
 from engines.native.models.decoder import DecoderWeights
+from engines.native.models.products import Products, turned
 from engines.native.models.smooth import RawLayer, Smoother
+from engines.native.models.tensors import ModelTensors, activation_dtype
 from engines.native.offload import Offload, OffloadedLayer
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[float], None]
 """Called with the share of the weights that is loaded, 0…1."""
 WIDEST_GPU_HEAD = 256
 """Head size that the attention kernels take."""
-
-_TORCH = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "int8": torch.float32,  # activations
-}
-
-
-def activation_dtype(dtype: str) -> torch.dtype:
-    """The torch dtype that activations and the KV cache have when the engine's dtype is `dtype`."""
-    return _TORCH[dtype]
 
 
 def check_device(config: DecoderConfig, device: torch.device) -> None:
@@ -75,11 +68,15 @@ def load_weights(
     embedding_dtype: str = "auto",
     offload_layers: int = 0,
     offload_to: str = "host",
+    kept: bool = False,
 ) -> DecoderWeights:
     """positions: length of the rotary table, tokens. strict: no product whose sums change with the rows beside it.
     embedding_dtype: "auto" or "int8". offload_layers: that many don't stay on the device (`engines.native.offload`).
+    kept: weights that the files keep in 4 or 8 bits are served so; else they are dequantized.
     Raises ConfigError for what cannot be served so."""
     check_device(files.config, device)
+    if files.quantized and not kept and files.format != "gguf":
+        log.warning("%d quantized matrices are dequantized at load and take their full size", len(files.quantized))
     if strict and embedding_dtype == "int8" and files.config.tied and dtype != "int8":
         raise ConfigError(
             "options.embedding_dtype is 'int8' and options.strict is true, but the head of this model is its embedding "
@@ -90,7 +87,8 @@ def load_weights(
         reader = _LayerReader(files, dtype)
         offload = Offload(reader, device, layers=files.config.layers, count=offload_layers, to=offload_to)
     with Weights(files) as weights, torch.inference_mode():
-        loader = _Loader(files, weights, dtype, device, method_for(dtype, device.type))
+        place = Place(device, activation_dtype(dtype), strict) if kept else None
+        loader = _Loader(files, weights, dtype, device, method_for(dtype, device.type), place)
         return loader.load(progress, positions, strict=strict, int8_table=embedding_dtype == "int8", offload=offload)
 
 
@@ -106,19 +104,21 @@ class _LayerReader:
             return _Loader(self._files, weights, self._dtype, torch.device("cpu"), DenseLinear).layer(index)
 
 
-class _Loader:
+class _Loader(ModelTensors):
     """Reads layer by layer, so that no more than one is in memory in both its forms."""
 
-    def __init__(self, files: ModelFiles, weights: Weights, dtype: str, device: torch.device, method: Method) -> None:
-        self._files, self._weights, self._device = files, weights, device
-        self._config = files.config
-        self._dtype = activation_dtype(dtype)
-        self._method = method
-        self._int8 = dtype == "int8"
-        self._centered = self._config.norm == "layer"
-        # 1 + weight has more digits than bfloat16: Gemma computes its norms in float32.
-        wide = self._config.norm_offset or self._config.form == "sandwich"
-        self._norm_dtype = torch.float32 if wide else self._dtype
+    def __init__(
+        self,
+        files: ModelFiles,
+        weights: Weights,
+        dtype: str,
+        device: torch.device,
+        method: Method,
+        place: Place | None = None,
+    ) -> None:
+        """place: where quantized weights are served as they are; None where all are dequantized."""
+        super().__init__(files, weights, dtype, device, method, kept=place is not None)
+        self._products = Products(place or Place(device, self._dtype), method, self._served)
 
     def load(
         self, progress: Progress, positions: int, *, strict: bool, int8_table: bool, offload: Offload | None
@@ -127,9 +127,9 @@ class _Loader:
         self._row_head = self._device.type == "cpu" and not strict  # one row times [in, out] is fast: other sums
         self._int8_table = int8_table
         cos_sin = self._tables(positions)
-        table = self._embedding()
+        table = None if "embed.weight" in self._kept else self._embedding()
         smoother = None
-        if self._int8:
+        if self._int8 and table is not None:
             embed = self._adjusted(TableEmbedding(table, self._dtype))
             smoother = Smoother(config, embed, cos_sin, calibration_ids(self._files))
         layers: list[LayerWeights | OffloadedLayer] = []
@@ -143,7 +143,8 @@ class _Loader:
             offload.start()
         norm = self._norm("norm").mul_(config.logit_scale)
         embed, head = self._ends(table, norm, smoother)
-        return DecoderWeights(embed, layers, norm, head, cos_sin)
+        self._served.tell()
+        return DecoderWeights(embed, layers, norm, head, cos_sin, self._served.facts())
 
     def ends(self, positions: int) -> DecoderWeights:
         self._row_head, self._int8_table = False, False
@@ -153,16 +154,22 @@ class _Loader:
 
     def layer(self, index: int, smoother: Smoother | None = None) -> LayerWeights:
         prefix = f"layers.{index}"
-        if self._config.latent is not None or self._config.sparse(index):
-            return self._mixed(prefix, index)
+        if smoother is None:
+            return self._plain(prefix, index)
         raw = self._raw(prefix, index)
-        if smoother is not None:
-            smoother.layer(raw)
+        smoother.layer(raw)
         return self._layer(raw)
 
-    def _ends(self, table: torch.Tensor, norm: torch.Tensor, smoother: Smoother | None) -> tuple[Embedding, Linear]:
-        """Embedding and head; one tensor where they are tied and the head keeps it whole."""
+    def _ends(
+        self, table: torch.Tensor | None, norm: torch.Tensor, smoother: Smoother | None
+    ) -> tuple[Embedding, Linear]:
+        """Embedding and head; one tensor where they are tied and the head keeps it whole. table: None where it is
+        quantized."""
         tied = self._config.tied
+        if table is None:
+            return self._quantized_ends()
+        if not tied and "head.weight" in self._kept:
+            return self._adjusted(self._table(table, self._dtype)), self._capped(self._quantized_head())
         if smoother is not None:
             embed = self._table(table, torch.float16)  # before the head's factors go into the table
             weight = table if tied else self._head()
@@ -176,6 +183,26 @@ class _Loader:
             return self._adjusted(ColumnEmbedding(transposed.weight)), self._capped(transposed)
         head = self._method(table if tied else self._head(), None)
         return self._adjusted(self._table(table, self._dtype)), self._capped(head)
+
+    def _quantized_ends(self) -> tuple[Embedding, Linear]:
+        """Of a table that is quantized. Its head, where it is tied, reads the same bytes on a GPU if they are int8 per
+        row; on a CPU it has its own, in the form that its method is fast with."""
+        table = self._weights.quantized("embed.weight").to(self._device)
+        shared = int8_table(table)
+        embed: Embedding = QuantizedEmbedding(table, self._dtype)
+        if shared is not None:
+            embed = Int8Embedding(shared, self._dtype)
+        if not self._config.tied:
+            return self._adjusted(embed), self._capped(self._quantized_head())
+        if shared is not None and (self._int8_table or self._device.type == "cuda"):
+            self._served.count("int8_table")
+            return self._adjusted(embed), self._capped(Int8Head(shared, self._dtype))
+        return self._adjusted(embed), self._capped(self._products.of([table], None))
+
+    def _quantized_head(self) -> Linear:
+        if self._config.normed_head or "head.weight" not in self._kept:
+            return self._method(self._head(), None)
+        return self._products.of([self._weights.quantized("head.weight")], None)
 
     def _table(self, table: torch.Tensor, kept: torch.dtype) -> Embedding:
         """An embedding beside a head of its own. kept: dtype of the table where none is asked for."""
@@ -208,75 +235,44 @@ class _Loader:
                 made[rope] = cos_sin_table(rope, size, positions, factors).to(self._device)
         return [made[config.rope_of(layer)] for layer in range(config.layers)]
 
-    # Tensors
+    # Products
 
-    def _tensor(self, name: str) -> torch.Tensor:
-        return self._weights.read(name, self._dtype, self._device)
+    def _qkv_product(self, prefix: str, order: torch.Tensor | None) -> Linear:
+        parts = self._parts(prefix, "qkv")
+        if not self._quantized(parts):
+            return self._method(*self._qkv(prefix, order))
+        read, bias = [self._part(part) for part in parts], self._merged_bias(parts)
+        if order is not None:
+            size = self._config.q_size + self._config.kv_size
 
-    def _consumed(self, name: str) -> torch.Tensor:
-        """Of a product whose method makes its own form of it: read from the file as it lies there, where it can be."""
-        if self._device.type == "cpu" and self._method is not DenseLinear:
-            return self._weights.lent(name, self._dtype)
-        return self._tensor(name)
+            def reorder(rows: torch.Tensor) -> torch.Tensor:
+                return torch.cat([reordered(rows[:size], order), rows[size:]])
 
-    def _stacked(self, names: list[str]) -> torch.Tensor:
-        """Tensors whose rows follow each other in one, each read straight into its place."""
-        shapes = [self._files.tensors[name].shape for name in names]
-        counts = [shape[0] for shape in shapes]
-        whole = torch.empty(sum(counts), *shapes[0][1:], dtype=self._dtype, device=self._device)
-        first = 0
-        for name, count in zip(names, counts, strict=True):
-            self._weights.into(name, whole[first : first + count])
-            first += count
-        return whole
+            bias = None if bias is None else reorder(bias)
+            read = [turned(part, reorder) for part in read[:2]] + read[2:]  # v's rows stay
+        return self._products.of(read, bias)
 
-    def _embedding(self) -> torch.Tensor:
-        """The table, laid out for a head that shares it."""
-        if not (self._config.tied and self._row_head) or self._int8 or self._int8_table:
-            return self._tensor("embed.weight")
-        vocab, hidden = self._files.tensors["embed.weight"].shape
-        table = torch.empty(hidden, vocab, dtype=self._dtype, device=self._device).t()
-        self._weights.into("embed.weight", table)
-        return table
+    def _merged_product(self, prefix: str, whole: str) -> Linear:
+        parts = self._parts(prefix, whole)
+        if not self._quantized(parts):
+            return self._method(*self._merged(prefix, whole))
+        return self._products.of([self._part(part) for part in parts], self._merged_bias(parts))
 
-    def _optional(self, name: str) -> torch.Tensor | None:
-        return self._tensor(name) if name in self._files.tensors else None
+    def _added_product(self, name: str) -> Linear:
+        if not self._quantized([name]):
+            return self._method(*self._added(name))
+        bias = self._optional(f"{name}.bias")
+        weight = scaled(self._weights.quantized(f"{name}.weight"), self._config.residual_scale)
+        if bias is not None:
+            bias.mul_(self._config.residual_scale)
+        return self._products.of([weight], bias, centered=self._centered)
 
-    def _norm(self, name: str) -> torch.Tensor:
-        weight = self._weights.read(f"{name}.weight", self._norm_dtype, self._device)
-        return weight.add_(self._config.norm_offset)
-
-    def _optional_norm(self, name: str) -> torch.Tensor | None:
-        return self._norm(name) if f"{name}.weight" in self._files.tensors else None
-
-    def _merged(self, prefix: str, whole: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight and bias of one product for the parts of `whole`: their rows follow each other in its output."""
-        if f"{prefix}.{whole}.weight" in self._files.tensors:
-            return self._tensor(f"{prefix}.{whole}.weight"), self._optional(f"{prefix}.{whole}.bias")
-        parts = [f"{prefix}.{part}" for part in FUSED[whole]]
-        biases = [name for part in parts if (name := f"{part}.bias") in self._files.tensors]
-        return self._stacked([f"{part}.weight" for part in parts]), self._stacked(biases) if biases else None
-
-    def _added(self, name: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight and bias of a product whose output goes into the residual stream."""
-        weight, bias = self._consumed(f"{name}.weight"), self._optional(f"{name}.bias")
-        for tensor in (weight, bias):
-            if tensor is not None and self._config.residual_scale != 1:
-                tensor.mul_(self._config.residual_scale)
-            if tensor is not None and self._centered:
-                tensor.sub_(tensor.float().mean(0, keepdim=True).to(tensor.dtype))
-        return weight, bias
+    def _single_product(self, name: str) -> Linear:
+        if not self._quantized([name]):
+            return self._method(self._tensor(f"{name}.weight"), self._optional(f"{name}.bias"))
+        return self._products.of([self._part(name)], self._optional(f"{name}.bias"))
 
     # Layers
-
-    def _qkv(self, prefix: str, order: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        weight, bias = self._merged(prefix, "qkv")
-        turned = self._config.q_size + self._config.kv_size
-        if order is not None:
-            for tensor in (weight, bias):
-                if tensor is not None:
-                    tensor[:turned] = reordered(tensor[:turned], order)
-        return weight, bias
 
     def _raw(self, prefix: str, index: int) -> RawLayer:
         order = row_order(self._config.rope_of(index), self._config.head_dim)
@@ -316,31 +312,32 @@ class _Loader:
             after_mlp=raw.after_mlp,
         )
 
-    def _mixed(self, prefix: str, index: int) -> LayerWeights:
-        """A layer of experts, or with latent attention: in floating point only."""
+    def _plain(self, prefix: str, index: int) -> LayerWeights:
         config = self._config
+        order = row_order(config.rope_of(index), config.head_dim)
+        q_norm, k_norm = self._optional_norm(f"{prefix}.q_norm"), self._optional_norm(f"{prefix}.k_norm")
         layer = LayerWeights(
             input_norm=self._norm(f"{prefix}.input_norm"),
             qkv=None,
-            q_norm=None,
-            k_norm=None,
-            o=self._method(*self._added(f"{prefix}.o")),
-            post_norm=self._norm(f"{prefix}.post_norm"),
+            q_norm=None if q_norm is None else reordered(q_norm, order),
+            k_norm=None if k_norm is None else reordered(k_norm, order),
+            o=self._added_product(f"{prefix}.o"),
+            post_norm=self._optional_norm(f"{prefix}.post_norm"),
             gate_up=None,
             down=None,
+            after_attention=self._optional_norm(f"{prefix}.after_attention"),
+            after_mlp=self._optional_norm(f"{prefix}.after_mlp"),
         )
         if config.latent is not None:
+            layer.q_norm = layer.k_norm = None
             layer.latent = self._latent(prefix)
         else:
-            order = row_order(config.rope_of(index), config.head_dim)
-            layer.qkv = self._method(*self._qkv(prefix, order))
-            layer.q_norm = self._optional_norm(f"{prefix}.q_norm")
-            layer.k_norm = self._optional_norm(f"{prefix}.k_norm")
+            layer.qkv = self._qkv_product(prefix, order)
         if config.sparse(index):
             layer.moe = self._moe(prefix)
         else:
-            layer.gate_up = self._method(*self._merged(prefix, "gate_up"))
-            layer.down = self._method(*self._added(f"{prefix}.down"))
+            layer.gate_up = self._merged_product(prefix, "gate_up")
+            layer.down = self._added_product(f"{prefix}.down")
         return layer
 
     def _moe(self, prefix: str) -> MoeWeights:
@@ -351,6 +348,7 @@ class _Loader:
         down = torch.empty(moe.experts, hidden, ffn, dtype=self._dtype, device=self._device)
         for expert in range(moe.experts):
             name = f"{prefix}.experts.{expert}"
+            self._dequantized([f"{name}.{part}" for part in ("gate", "up", "down")], "experts share one float product")
             self._weights.into(f"{name}.gate.weight", gate_up[expert, :ffn])
             self._weights.into(f"{name}.up.weight", gate_up[expert, ffn:])
             self._weights.into(f"{name}.down.weight", down[expert])
@@ -358,15 +356,17 @@ class _Loader:
         bias = self._weights.read(correction, torch.float32).to(self._device) if moe.correction else None
         made = MoeWeights(router_for(moe, self._tensor(f"{prefix}.router.weight"), bias), gate_up, down)
         if moe.shared_ffn:
-            made.shared_gate_up = self._method(*self._merged(f"{prefix}.shared", "gate_up"))
-            made.shared_down = self._method(self._tensor(f"{prefix}.shared.down.weight"), None)
+            made.shared_gate_up = self._merged_product(f"{prefix}.shared", "gate_up")
+            made.shared_down = self._single_product(f"{prefix}.shared.down")
         if moe.shared_gate:
-            made.shared_gate = self._method(self._tensor(f"{prefix}.shared_router.weight"), None)
+            made.shared_gate = self._single_product(f"{prefix}.shared_router")
         return made
 
     def _latent(self, prefix: str) -> LatentWeights:
         config, latent = self._config, self._config.latent
         assert latent is not None
+        names = ("q_b" if latent.q_rank else "q", "kv_a", "kv_b")
+        self._dequantized([f"{prefix}.{name}" for name in names], "latent attention takes its weights apart")
         order = row_order(config.rope, latent.rope_dim)
         inner = "q_b" if latent.q_rank else "q"
         q = self._tensor(f"{prefix}.{inner}.weight").view(config.heads, latent.nope_dim + latent.rope_dim, -1)
@@ -388,7 +388,7 @@ class _Loader:
             value=halves[:, latent.nope_dim :].transpose(1, 2).contiguous(),
         )
         if latent.q_rank:
-            made.q_a = self._method(self._tensor(f"{prefix}.q_a.weight"), self._optional(f"{prefix}.q_a.bias"))
+            made.q_a = self._single_product(f"{prefix}.q_a")
             made.q_norm = self._norm(f"{prefix}.q_a_norm")
         return made
 

@@ -6,8 +6,9 @@ Which blocks comes from DecoderConfig (`engines.native.models.blocks`); what run
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ class DecoderWeights:
     norm: torch.Tensor  # [hidden]
     head: Linear
     cos_sin: list[torch.Tensor]  # per layer, [max_model_len, turned head size]; layers may share one
+    quantization: dict[str, Any] = field(default_factory=dict)  # facts of `layers.quantized.Served`
 
 
 class Decoder:
@@ -37,10 +39,12 @@ class Decoder:
         self.config, self.weights, self.ops, self.kv = config, weights, ops, kv
         following = [*(layer.input_norm for layer in weights.layers[1:]), weights.norm]
         self._blocks: list[Block] = []
+        readers = [*(None if isinstance(layer, OffloadedLayer) else layer.qkv for layer in weights.layers[1:]), None]
         for index, (layer, after) in enumerate(zip(weights.layers, following, strict=True)):
             make = partial(
-                make_block, config, index, following=after, cos_sin=weights.cos_sin[index], ops=ops, pools=kv[index]
-            )
+                make_block, config, index, following=after, cos_sin=weights.cos_sin[index], ops=ops, pools=kv[index],
+                reader=readers[index],
+            )  # fmt: skip
             self._blocks.append(layer.block(make) if isinstance(layer, OffloadedLayer) else make(layer))
         self._made = self._blocks
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from engines.native.layers.linear import Linear, PackedLinear, method_for
 from engines.native.loader.tensors import Mapped
-from engines.native.models.build import activation_dtype
 from engines.native.models.encoder import Encoder, EncoderLayer, EncoderWeights, Norm
+from engines.native.models.tensors import activation_dtype
 from engines.native.pooling.config import EncoderConfig, Task
 from engines.native.pooling.files import PoolingFiles
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engines.native.models.build import activation_dtype, load_weights
+from engines.native.models.build import load_weights
 from engines.native.models.decoder import Decoder
+from engines.native.models.tensors import activation_dtype
 from engines.native.ops.base import Batch
 from engines.native.ops.registry import DEFAULTS, make_ops
 from engines.native.ops.spans import spans_of

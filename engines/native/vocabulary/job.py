@@ -109,6 +109,14 @@ def _opened(spec: Spec) -> ModelFiles:
             "token's logit could pass those of its pieces",
             "Choose another base model.",
         )
+    ends = {"embed.weight": "embedding table", "head.weight": "head"}
+    quantized = [what for name, what in ends.items() if name in files.quantized]
+    if quantized and files.gguf is None:
+        raise ChildError(
+            "not_supported",
+            f"model: quantized {' and '.join(quantized)}; a new token's row is a mean of others, which needs floats",
+            "Add the tokens to the version that this one was made of, and quantize the new version.",
+        )
     return files
 
 

@@ -237,3 +237,36 @@ def test_a_gguf_configuration_that_config_json_cannot_say_is_refused(tmp_path):
     _, facts = load_tokenizer(files)
     with Weights(strange) as weights, pytest.raises(ChildError, match="logit_scale"):
         hf_export.Export(strange, weights, "auto").config_json(facts, 320)
+
+
+def test_a_quantized_table_is_refused_and_quantized_layers_stay_as_they_are(tmp_path):
+    spec = safetensors(tmp_path)
+    folder = Path(spec.paths["config.json"]).parent
+    state = load_file(folder / "model.safetensors")
+
+    def quantize(name: str) -> dict[str, np.ndarray]:
+        weight = state[name]
+        scales = np.abs(weight).max(1, keepdims=True) / 127
+        return {name: np.round(weight / scales).astype(np.int8), f"{name}_scale": scales.astype(np.float32)}
+
+    def written(names: list[str]) -> None:
+        made = dict(state)
+        for name in names:
+            made |= quantize(name)
+        save_file(made, folder / "model.safetensors")
+        config = json.loads((folder / "config.json").read_text())
+        weights = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+        targets = [name.removesuffix(".weight") for name in names]
+        groups = {"group_0": {"targets": targets, "weights": weights}}
+        quantization = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": groups}
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))
+
+    layers = sorted(name for name in state if name.endswith("_proj.weight"))
+    written(layers)
+    made = open_model("safetensors", result(spec, run(spec, Silent())))
+    with Weights(open_model("safetensors", spec.paths)) as old, Weights(made) as new:
+        for name in ("layers.0.v.weight", "layers.0.down.weight"):
+            assert torch.equal(old.quantized(name).values, new.quantized(name).values)
+    written([*layers, "model.embed_tokens.weight"])
+    with pytest.raises(ChildError, match="model: quantized embedding table; a new token's row is a mean"):
+        run(replace(spec, staging=str(tmp_path / "again")), Silent())
