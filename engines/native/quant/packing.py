@@ -208,7 +208,8 @@ def packed(weight: QuantizedWeight, layout: str) -> dict[str, torch.Tensor]:
 def _words(values: torch.Tensor) -> torch.Tensor:
     """uint8 [a, n] → int32 [a, ⌈n / 4⌉]."""
     values = torch.nn.functional.pad(values, (0, -values.shape[1] % 4))
-    return values.contiguous().view(torch.int32)
+    # Flat first: a matrix of one row may have any stride, and torch looks at it.
+    return values.contiguous().flatten().view(torch.int32).view(len(values), -1)
 
 
 def _to_words(weight: QuantizedWeight) -> dict[str, torch.Tensor]:
