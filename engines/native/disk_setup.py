@@ -14,6 +14,7 @@ from engines.native import disk_costs, kv_identity
 from engines.native.config import ConfigError, EngineConfig
 from engines.native.disk_store import BlockStore
 from engines.native.disk_tier import READERS, DiskTier
+from engines.native.quantized_kv import fixed_scales, planes
 from engines.native.runner import ModelRunner
 from engines.native.swap_costs import NEVER
 
@@ -25,6 +26,7 @@ APART = frozenset(
         "digests",
         "device",
         "dtype",
+        "kv_cache_dtype",
         "max_model_len",
         "max_num_seqs",
         "kv_cache_bytes",
@@ -107,12 +109,12 @@ def open_store(config: EngineConfig, identity: bytes, block_bytes: int) -> Block
 
 def facts(config: EngineConfig, runner: ModelRunner) -> dict[str, object]:
     """What the bytes of a block depend on beside its tokens."""
-    shapes = [[list(pool.shape[1:]) for pool in layer] for layer in runner.model.kv]
+    shapes = [[[str(plane.dtype), *plane.shape[1:]] for plane in planes(*layer)] for layer in runner.model.kv]
     return {
         "files": kv_identity.files(config.paths, config.digests),
         "settings": {each.name: getattr(config, each.name) for each in fields(config) if each.name not in APART},
         "dtype": runner.sizes.dtype,
-        "cache": [str(runner.model.kv[0][0].dtype), shapes],
+        "cache": [runner.sizes.kv_cache_dtype, shapes, fixed_scales(runner.model.kv)],
         "device": torch.cuda.get_device_name(runner.device) if runner.device.type == "cuda" else "cpu",
         "ops": type(runner.model.ops).__name__,
         "block_size": runner.block_size,

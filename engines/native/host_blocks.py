@@ -24,7 +24,7 @@ class HostBlocks:
     that stands twice, as K and as V, is one.
     """
 
-    def __init__(self, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], host_blocks: int) -> None:
+    def __init__(self, layers: Sequence[tuple[torch.Tensor, ...]], host_blocks: int) -> None:
         pools = self._pools = list({id(pool): pool for layer in layers for pool in layer}.values())
         self._sizes = [pool[0].numel() * pool.element_size() for pool in pools]
         device = pools[0].device

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-COMPUTING = ("models", "layers", "ops", "kernels", "loader")
+COMPUTING = ("models", "layers", "ops", "kernels", "loader", "quant")
 """Packages of this engine whose code decides what stands in the cache …"""
-HANDLING = ("runner.py", "decode_graph.py", "state.py", "host_blocks.py")
+HANDLING = ("runner.py", "decode_graph.py", "state.py", "host_blocks.py", "kv_cache.py", "quantized_kv.py")
 """… and files that say how it lies there."""
 
 

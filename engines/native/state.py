@@ -94,16 +94,21 @@ def kv_pool(
     device: torch.device,
     shared: bool = False,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Per layer, K and V [blocks, kv heads, block size, head size], zeroed.
-
-    On a CPU they are head-major in memory: a head's tokens follow each other over blocks that follow each other.
-    shared: K and V are one tensor, as latent attention has them.
-    """
+    """Per layer, K and V [blocks, kv heads, block size, head size], zeroed. shared: K and V are one tensor, as latent
+    attention has them."""
 
     def pool() -> torch.Tensor:
-        if device.type == "cpu":
-            return torch.zeros(kv_heads, blocks, block_size, head_dim, dtype=dtype).transpose(0, 1)
-        return torch.zeros(blocks, kv_heads, block_size, head_dim, dtype=dtype, device=device)
+        return kv_plane(blocks, kv_heads, block_size, (head_dim,), dtype, device)
 
     keys = [pool() for _ in range(layers)]
     return [(k, k if shared else pool()) for k in keys]
+
+
+def kv_plane(
+    blocks: int, kv_heads: int, block_size: int, item: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """[blocks, kv heads, block size, *item], zeroed. On a CPU it is head-major in memory: a head's tokens follow each
+    other over blocks that follow each other."""
+    if device.type == "cpu":
+        return torch.zeros(kv_heads, blocks, block_size, *item, dtype=dtype).transpose(0, 1)
+    return torch.zeros(blocks, kv_heads, block_size, *item, dtype=dtype, device=device)

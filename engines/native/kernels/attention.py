@@ -17,7 +17,7 @@ import triton.language as tl
 from engines.native.kernels import INTERPRETED
 from engines.native.kernels.attention_plan import Launch, Workspace
 from engines.native.kernels.dependent import begin, dependent, wait
-from engines.native.kernels.quantized_keys import quantized_keys
+from engines.native.kernels.quantized_keys import form, quantized_keys
 from engines.native.quantized_kv import Pool, QuantizedPool
 
 LOG2_E = 1.4426950408889634
@@ -146,8 +146,8 @@ def paged_attention_kernel(
     INNER: tl.constexpr, DEPENDENT: tl.constexpr, KV: tl.constexpr,
 ):  # fmt: skip
     """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
-    tanh(s × INNER / 2) before it is scaled. KV: "" for pools of the dtype of q, else "fp8" or "int8", where a pool's
-    places count pairs of values (`quantized_keys`).
+    tanh(s × INNER / 2) before it is scaled. KV: "" for pools of the dtype of q, else of 8 bits as
+    `quantized_keys.form` names them, where a pool's places count pairs of values.
 
     Lengths and tables are there before the first layer of a pass: they are read before the kernel in front has ended.
 
@@ -258,7 +258,7 @@ def paged_attention(
         workspace.reserve(items, items * launch.splits * launch.block_q * group, head_dim)
     follows, kind, k_scales, v_scales = dependent(q.device), "", None, None
     if isinstance(k_cache, QuantizedPool) and isinstance(v_cache, QuantizedPool):
-        kind, k_scales, v_scales = k_cache.kind, k_cache.scales, v_cache.scales
+        kind, k_scales, v_scales = form(k_cache.kind, q.device), k_cache.scales, v_cache.scales
         k_cache, v_cache = k_cache.values.view(torch.int16), v_cache.values.view(torch.int16)
     paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
         q, k_cache, v_cache, k_scales, v_scales, out, cu_query, seq_lens, block_tables,

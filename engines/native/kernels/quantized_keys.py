@@ -1,8 +1,9 @@
 """Attention's loop over keys and values in 8 bits (`engines.native.quantized_kv`), for `kernels.attention`.
 
 Two neighbouring values are read as one number of 16 bits and taken apart in registers, into float16, which holds every
-int8 and every e4m3 exactly: so keys and values go through the pipeline as halves of a head would, and nothing needs a
-GPU with FP8. Each of the two products is then a sum over the even and one over the odd values of a head.
+int8 and every e4m3 exactly: so keys and values go through the pipeline as halves of a head would. Each of the two
+products is then a sum over the even and one over the odd values of a head. A GPU that knows FP8 (sm_89 on) converts it
+with an instruction, any other by shifting bits.
 
 Scales stay out of the products. fp8: of keys into the factor of the scores, of values into the result. int8: of a
 token's key into its scores; of its value into its probabilities, whose reference is the greatest probability × scale,
@@ -11,9 +12,14 @@ so that what is multiplied lies in 0 … 1, whatever the scales are.
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
 
+FP8_UNIT = "fp8 unit"
+"""Form of "fp8" pools where the GPU has the instruction."""
 FP16_MOST = tl.constexpr(65504.0)
 E4M3_SHIFT = tl.constexpr(256.0)
 """The bits of an e4m3 in float16's places read as its value / 2⁸: exponents are off by 15 − 7."""
@@ -32,6 +38,17 @@ _FP8_HIGH = tl.constexpr("""{
     shr.u32 size, $1, 1;
     and.b32 size, size, 0x3f803f80;
     lop3.b32 $0, $1, 0x80008000, size, 0xea;
+}""")
+_FP8_SORT = tl.constexpr("prmt.b32 $0, $1, 0, 0x3120;")  # both lower bytes, then both upper ones
+_FP8_UNIT_LOW = tl.constexpr("""{
+    .reg .b16 low, high;
+    mov.b32 {low, high}, $1;
+    cvt.rn.f16x2.e4m3x2 $0, low;
+}""")
+_FP8_UNIT_HIGH = tl.constexpr("""{
+    .reg .b16 low, high;
+    mov.b32 {low, high}, $1;
+    cvt.rn.f16x2.e4m3x2 $0, high;
 }""")
 _INT8_LOW = tl.constexpr("""{
     .reg .b32 bias, biased;
@@ -56,6 +73,9 @@ def _low(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
         if KV == "fp8":
             return (((bits & 0x80) << 8) | ((bits & 0x7F) << 7)).to(tl.float16, bitcast=True)
         return ((bits & 0xFF) ^ 0x6480).to(tl.float16, bitcast=True) - 1152.0
+    if KV == "fp8 unit":
+        sorted_ = tl.inline_asm_elementwise(_FP8_SORT, "=r,r", [pairs], dtype=tl.int16, is_pure=True, pack=2)
+        return tl.inline_asm_elementwise(_FP8_UNIT_LOW, "=r,r", [sorted_], dtype=tl.float16, is_pure=True, pack=2)
     return tl.inline_asm_elementwise(
         _FP8_LOW if KV == "fp8" else _INT8_LOW, "=r,r", [pairs], dtype=tl.float16, is_pure=True, pack=2
     )
@@ -69,6 +89,9 @@ def _high(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
         if KV == "fp8":
             return ((bits & 0x8000) | ((bits >> 1) & 0x3F80)).to(tl.float16, bitcast=True)
         return ((bits >> 8) ^ 0x6480).to(tl.float16, bitcast=True) - 1152.0
+    if KV == "fp8 unit":
+        sorted_ = tl.inline_asm_elementwise(_FP8_SORT, "=r,r", [pairs], dtype=tl.int16, is_pure=True, pack=2)
+        return tl.inline_asm_elementwise(_FP8_UNIT_HIGH, "=r,r", [sorted_], dtype=tl.float16, is_pure=True, pack=2)
     return tl.inline_asm_elementwise(
         _FP8_HIGH if KV == "fp8" else _INT8_HIGH, "=r,r", [pairs], dtype=tl.float16, is_pure=True, pack=2
     )
@@ -159,8 +182,9 @@ def quantized_keys(
         query = tl.clamp(query.to(tl.float32), -FP16_MOST, FP16_MOST).to(tl.float16)
     even, odd = tl.split(tl.reshape(query, [BLOCK_M, BLOCK_D // 2, 2]))
     inner = INNER * 1.0
-    if KV == "fp8":
-        k_scale = tl.load(k_scales + head) * E4M3_SHIFT
+    shift: tl.constexpr = E4M3_SHIFT if KV == "fp8" else 1.0
+    if KV != "int8":
+        k_scale = tl.load(k_scales + head) * shift
         if INNER > 0:
             inner = inner * k_scale
         else:
@@ -184,6 +208,13 @@ def quantized_keys(
         HALF, BLOCK_D // 2, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER > 0, KV,
     )  # fmt: skip
     acc = tl.interleave(acc_even, acc_odd)
-    if KV == "fp8":
-        acc = acc * (tl.load(v_scales + head) * E4M3_SHIFT)
+    if KV != "int8":
+        acc = acc * (tl.load(v_scales + head) * shift)
     return top, total, acc
+
+
+@cache
+def form(kind: str, device: torch.device) -> str:
+    """How pools of a kind are taken apart on a device: `KV` of the kernels."""
+    unit = kind == "fp8" and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+    return FP8_UNIT if unit else kind

@@ -17,9 +17,10 @@ from engines.native.layers.linear import Linear
 from engines.native.layers.router import Router
 from engines.native.models.config import DecoderConfig, Latent
 from engines.native.ops.base import Batch, Ops
+from engines.native.quantized_kv import Pool
 
 _T = TypeVar("_T")
-Pools = tuple[torch.Tensor, torch.Tensor]
+Pools = tuple[Pool, Pool]
 """One layer's K and V, [B, hk, s, d]; for latent attention twice the same tensor."""
 
 

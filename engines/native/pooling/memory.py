@@ -36,6 +36,7 @@ class PoolingSizes:
 
 def sizes_of(files: PoolingFiles, config: EngineConfig, device: torch.device) -> PoolingSizes:
     """Raises ConfigError, with numbers, where the request can't be met."""
+    _check_kv(config.kv_cache_dtype)
     return _sizes(
         files.shape(),
         device.type,
@@ -44,6 +45,14 @@ def sizes_of(files: PoolingFiles, config: EngineConfig, device: torch.device) ->
         max_num_seqs=config.max_num_seqs,
         max_batched_tokens=config.max_batched_tokens,
     )
+
+
+def _check_kv(kv_cache_dtype: str) -> None:
+    if kv_cache_dtype != "auto":
+        raise ConfigError(
+            f"kv_cache_dtype is {kv_cache_dtype!r}, but a model that embeds or scores keeps no keys and values beyond a "
+            "pass; set it to 'auto'"
+        )
 
 
 def _sizes(
@@ -90,6 +99,7 @@ def fit(shape: ModelShape, spec: LaunchSpec, available: int) -> Fit:
     """Memory need of `spec`, in bytes. `spec.device` "auto" is taken as a CPU."""
     device = "cuda" if spec.device == "cuda" else "cpu"
     try:
+        _check_kv(str(spec.options.get("kv_cache_dtype", "auto")))
         sizes = _sizes(
             shape,
             device,

@@ -52,6 +52,7 @@ class InstanceMemorySerializer(serializers.Serializer[Any]):
 
     device = serializers.CharField()
     dtype = serializers.CharField()
+    kv_cache_dtype = serializers.CharField()
     parts = MemoryPartSerializer(many=True)
     total = serializers.IntegerField()
     planned_total = serializers.IntegerField()
