@@ -139,7 +139,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, 
     """x [t, in] times weight [out, in], transposed, plus bias [out]: [t, out] in x's dtype, or, where `splits` allows
     it, float32 summands [s, t, out]. All contiguous; 1 … MANY_ROWS rows."""
     (rows, inputs), outputs = x.shape, weight.shape[0]
-    made = plan(rows=rows, outputs=outputs, inputs=inputs, gated=False, processors=_processors(x.device))
+    made = plan(rows=rows, outputs=outputs, inputs=inputs, gated=False, processors=processors(x.device))
     if not splits or made.splits == 1:
         made = replace(made, splits=1, steps=-(-inputs // made.block_k))
         out = x.new_empty(rows, outputs)
@@ -153,7 +153,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, 
 def gated_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """silu(x times the first half of weight [2 f, in]) × (x times the second half): [t, f] in x's dtype; bias [2 f]."""
     (rows, inputs), outputs = x.shape, weight.shape[0] // 2
-    made = plan(rows=rows, outputs=outputs, inputs=inputs, gated=True, processors=_processors(x.device))
+    made = plan(rows=rows, outputs=outputs, inputs=inputs, gated=True, processors=processors(x.device))
     out = x.new_empty(rows, outputs)
     _launch(x, weight, bias, out, made, gated=True)
     return out
@@ -175,5 +175,6 @@ def _launch(
     )  # fmt: skip
 
 
-def _processors(device: torch.device) -> int:
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; an H200's where kernels are interpreted."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132

@@ -95,12 +95,15 @@ def make_block(
     cos_sin: torch.Tensor,
     ops: Ops,
     pools: Pools,
+    reader: Linear | None = None,
 ) -> Block:
-    """following: [hidden], the norm that comes after the layer. cos_sin: of this layer, as `Ops.rope_and_cache` has
-    it."""
+    """following: [hidden], the norm that comes after the layer; reader: the product that alone reads it, if known.
+    cos_sin: of this layer, as `Ops.rope_and_cache` has it."""
     attention = _attention(config, index, layer, cos_sin, ops, pools)
     if config.form == "pre":
-        return PreNormBlock(config, layer, following, ops, attention, _mlp(config, layer, ops, ops.summands))
+        made = PreNormBlock(config, layer, following, ops, attention, _mlp(config, layer, ops, ops.summands))
+        made.norm_for(None if layer.moe else layer.gate_up, reader)
+        return made
     mlp = _mlp(config, layer, ops, ops.linear)
     if config.form == "parallel":
         return ParallelBlock(config, layer, following, ops, attention, mlp)
@@ -148,6 +151,12 @@ class PreNormBlock:
         self.attend, self._mlp = attend, mlp
         self._ops, self._eps, self._o = ops, config.norm_eps, layer.o
         self._post_norm, self._following = _given(layer.post_norm), following
+        self._norm_for_mlp = self._norm_for_next = ops.add_rms_norm
+
+    def norm_for(self, mlp: Linear | None, following: Linear | None) -> None:
+        """Which products alone read the norm before the MLP and the one behind it."""
+        self._norm_for_mlp = self._ops.add_rms_norm_for(mlp)
+        self._norm_for_next = self._ops.add_rms_norm_for(following)
 
     def pick(
         self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor, index: torch.Tensor
@@ -156,8 +165,8 @@ class PreNormBlock:
 
     def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         ops, eps = self._ops, self._eps
-        x, residual = ops.add_rms_norm(ops.summands(self._o, out), residual, self._post_norm, eps)
-        return ops.add_rms_norm(self._mlp(x), residual, self._following, eps)
+        x, residual = self._norm_for_mlp(ops.summands(self._o, out), residual, self._post_norm, eps)
+        return self._norm_for_next(self._mlp(x), residual, self._following, eps)
 
 
 class SandwichBlock(PreNormBlock):
@@ -292,7 +301,10 @@ def _mlp(config: DecoderConfig, layer: LayerWeights, ops: Ops, product: Product)
     """product: how what comes out last is made."""
     gated = {"silu": ops.silu_gated, "gelu_tanh": ops.gelu_tanh_gated}[config.activation]
     if layer.moe is None:
-        return GatedMlp(_given(layer.gate_up), _given(layer.down), gated, product)
+        down = _given(layer.down)
+        if config.activation == "silu":
+            gated = ops.silu_gated_for(down)
+        return GatedMlp(_given(layer.gate_up), down, gated, product)
     experts = Experts(layer.moe, ops)
     if layer.moe.shared_gate_up is None:
         return experts

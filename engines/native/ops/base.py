@@ -9,7 +9,7 @@ In 8 bits it is two `QuantizedPool` instead, with operations made for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,6 +51,10 @@ class Batch:
     shared: dict[str, Any] = field(default_factory=dict)
 
 
+AddNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]]
+"""`Ops.add_rms_norm`."""
+
+
 class Ops(Protocol):
     def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         """layer(x), [t, n]."""
@@ -69,6 +73,15 @@ class Ops(Protocol):
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(rms_norm(x + residual), x + residual); x: as `summands` gives it; `residual` may be written in place."""
+        ...
+
+    def add_rms_norm_for(self, layer: Linear | None) -> AddNorm:
+        """`add_rms_norm` where nothing but `layer` reads the norm, through `summands` or `silu_gated`: it may come in a
+        form of that layer's own, of which only the length is anyone's business."""
+        ...
+
+    def silu_gated_for(self, down: Linear) -> Callable[[Linear, torch.Tensor], torch.Tensor]:
+        """`silu_gated` where nothing but `down` reads the result, through `linear` or `summands`; likewise."""
         ...
 
     def rope_and_cache(

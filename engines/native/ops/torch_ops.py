@@ -7,6 +7,7 @@ as few torch calls as possible. The runner keeps each layer's pool head-major in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 
 from engines.native.layers.linear import Linear
 from engines.native.ops import capped
-from engines.native.ops.base import Batch
+from engines.native.ops.base import AddNorm, Batch
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
 from engines.native.quantized_kv import Pool
@@ -121,6 +122,12 @@ class TorchOps:
         both[..., -size:] = _rotate(both[..., -size:], cos_sin, batch)
         self._write(cache, batch.slots, both[:, -1:])
         return both[:, :-1]
+
+    def add_rms_norm_for(self, layer: Linear | None) -> AddNorm:
+        return self.add_rms_norm
+
+    def silu_gated_for(self, down: Linear) -> Callable[[Linear, torch.Tensor], torch.Tensor]:
+        return self.silu_gated
 
     def silu_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up(x).chunk(2, dim=-1)

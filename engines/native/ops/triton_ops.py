@@ -16,8 +16,9 @@ from engines.native.kernels.attention import paged_attention
 from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
 from engines.native.kernels.linear import gated_linear, linear, ours
 from engines.native.layers.linear import DenseLinear, Linear
+from engines.native.layers.quantized_gpu import GatedFor, NormFor, ScaledLinear, UpcastLinear
 from engines.native.ops import library_attention
-from engines.native.ops.base import Batch
+from engines.native.ops.base import AddNorm, Batch
 from engines.native.ops.library_attention import LibraryAttention
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.spans import Span
@@ -74,7 +75,7 @@ class TritonOps:
     def summands(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         if isinstance(layer, DenseLinear) and self._few(x, layer):
             return linear(x, layer.weight, layer.bias, splits=True)
-        return layer(x)
+        return layer.summands(x) if isinstance(layer, UpcastLinear) else layer(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         return fused.rms_norm(x, weight, eps)
@@ -83,6 +84,12 @@ class TritonOps:
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         return fused.add_rms_norm(x, residual, weight, eps), residual
+
+    def add_rms_norm_for(self, layer: Linear | None) -> AddNorm:
+        return NormFor(layer, self.add_rms_norm) if isinstance(layer, ScaledLinear) else self.add_rms_norm
+
+    def silu_gated_for(self, down: Linear) -> Callable[[Linear, torch.Tensor], torch.Tensor]:
+        return GatedFor(down, self.silu_gated) if isinstance(down, ScaledLinear) else self.silu_gated
 
     def rope_and_cache(
         self,
@@ -188,6 +195,8 @@ class TritonOps:
     def silu_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:
         if isinstance(gate_up, DenseLinear) and self._few(x, gate_up, gated=True):
             return gated_linear(x, gate_up.weight, gate_up.bias)
+        if isinstance(gate_up, UpcastLinear):
+            return gate_up.gated(x)
         return fused.silu_mul(gate_up(x))
 
     def gelu_tanh_gated(self, gate_up: Linear, x: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,9 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from engines.native.kernels import attention, fused, int8_head, linear, masks, prep, sampling
+from engines.native.kernels import attention, fused, int8_head, linear, masks, prep, quantize, sampling, scaled, upcast
 from engines.native.kernels.attention_plan import Device, Workspace, plan
 from tests.engines.kernels import reference
 
@@ -35,7 +36,11 @@ POINTERS = {
     torch.int32: "*i32",
     torch.int64: "*i64",
     torch.bool: "*i1",
+    torch.int16: "*i16",
+    torch.uint8: "*u8",
+    torch.float8_e4m3fn: "*fp8e4nv",
 }
+MODULES = (attention, fused, int8_head, linear, masks, prep, quantize, sampling, scaled, upcast)
 OPTIONS = ("num_warps", "num_stages")
 CUOBJDUMP = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin", "cuobjdump")
 
@@ -61,6 +66,9 @@ class Compiler:
                 signature[parameter.name] = POINTERS[value.dtype]
                 if not parameter.do_not_specialize_on_alignment:
                     attributes[index,] = [["tt.divisibility", 16]]
+            elif isinstance(value, TensorDescriptor):
+                kind = POINTERS[value.base.dtype].removeprefix("*")
+                signature[parameter.name] = f"tensordesc<{kind}{list(value.block_shape)}>"
             elif isinstance(value, int):
                 signature[parameter.name] = "i32" if abs(value) < 2**31 else "i64"
                 if value % 16 == 0 and not parameter.do_not_specialize:
@@ -142,6 +150,31 @@ def launch_linear(dtype: torch.dtype) -> None:
         linear.gated_linear(torch.zeros(rows, 256, dtype=dtype), weight, None)
 
 
+def launch_quantized(capability: int) -> None:
+    """fp8 weights are widened by bit operations everywhere; what makes or multiplies fp8 needs sm_89."""
+    forms = {"int8": torch.int8} | ({"fp8": torch.float8_e4m3fn} if capability >= 89 else {})
+    for dtype in (torch.bfloat16, torch.float16):
+        for form, group, rows in (("int4", 128, 1), ("int4", 32, 64), ("int4", 0, 2), ("int8", 0, 2), ("fp8", 0, 64)):
+            for zeros in (False, True) if form == "int4" and group == 128 and dtype == torch.bfloat16 else (False,):
+                weight = reference.packed(form, 2048, 1024, group, zeros=zeros)[0]
+                x = torch.zeros(rows, 1024, dtype=dtype)
+                upcast.upcast_linear(x, weight, None, splits=True)
+                upcast.upcast_gated(x, weight, None)
+                upcast.widen(weight, torch.zeros(2048, 1024, dtype=dtype))
+    for form, values in forms.items():
+        x = torch.zeros(2, 14_336, dtype=torch.bfloat16)
+        quantize.silu_mul_quantize(x, values, quantize.TOKEN)
+        quantize.add_rms_norm_quantize(x[:, :4096], x[:, :4096], x[0], 1e-5, values, quantize.TOKEN)
+        for kind in (quantize.TOKEN, quantize.GROUPS):
+            weight = reference.packed(form, 2048, 1024, 128 if kind == quantize.GROUPS else 0, height=128)[0]
+            for count in (64, 128):
+                rows = quantize.quantize(torch.zeros(count, 1024, dtype=torch.bfloat16), values, kind)
+                scaled.scaled_linear(rows, weight, None, splits=True)
+                scaled.scaled_gated(rows, weight, None)
+            if capability >= 90 and kind == quantize.TOKEN:
+                scaled.scaled_product(rows, weight, None)
+
+
 def main(capabilities: list[int]) -> None:
     for capability in capabilities:
         known: dict[str, Any] = {"capability": capability}
@@ -150,13 +183,14 @@ def main(capabilities: list[int]) -> None:
             print(json.dumps(known | found), flush=True)
 
         with ExitStack() as stack:
-            for module in (attention, fused, int8_head, linear, masks, prep, sampling):
+            for module in MODULES:
                 stack.enter_context(compiling(module, capability, report))
                 if hasattr(module, "dependent"):
                     stack.enter_context(patch.object(module, "dependent", lambda _, at=capability: at >= 90))
             launch_rest(torch.bfloat16)
             if capability // 10 == 9:  # elsewhere products are left to cuBLAS
                 launch_linear(torch.bfloat16)
+            launch_quantized(capability)
             for known["head_dim"] in (64, 128):
                 for known["kind"], query in (("decode", 1), ("chunk", 8), ("prefill", 200)):
                     launch_attention(capability, known["head_dim"], query, 0, torch.bfloat16)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from engines.native.kernels.packed import Packed, pack
+
 
 @dataclass
 class Paged:
@@ -81,6 +83,30 @@ def attention(case: Paged, scale: float, window: int, softcap: float = 0.0) -> t
         weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
         out[a:b] = torch.einsum("hqk,hkd->qhd", weights, v)
     return out
+
+
+def packed(
+    form: str, outputs: int, inputs: int, group: int, *, zeros: bool = False, height: int = 1, device: str = "cpu"
+) -> tuple[Packed, torch.Tensor]:
+    """A random weight as kernels read it, and the matrix [outputs, inputs] that it stands for, float32."""
+    height = height if group and form != "int4" else 1
+    if form == "int4":
+        values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, device=device)
+        matrix = values.float() - 8
+    elif form == "int8":
+        values = torch.randint(-128, 128, (outputs, inputs), dtype=torch.int8, device=device)
+        matrix = values.float()
+    else:
+        values = torch.randn(outputs, inputs, device=device).mul_(60).clamp_(-448, 448).to(torch.float8_e4m3fn)
+        matrix = values.float()
+    groups = -(-inputs // group) if group else 1
+    scales = torch.rand(groups, -(-outputs // height), device=device).add_(0.5)
+    at = torch.arange(inputs, device=device) // (group or inputs)
+    low = torch.randint(0, 17, (groups, outputs), dtype=torch.uint8, device=device) if zeros else None
+    if low is not None:
+        matrix -= (low.float() - 8)[at].t()
+    matrix *= scales[at].t()[torch.arange(outputs, device=device) // height]
+    return Packed(form, pack(values, form), scales, low, inputs, group, height), matrix
 
 
 def relative_error(value: torch.Tensor, wanted: torch.Tensor) -> float:
