@@ -44,6 +44,7 @@ __all__ = [
     "Fit",
     "LaunchSpec",
     "Local",
+    "MeasuresVersions",
     "ModelFile",
     "ModelShape",
     "Phase",
@@ -287,6 +288,16 @@ class ComparesVersions(Protocol):
     def compare_command(self) -> list[str]:
         """argv of a child that speaks engines.protocol: spec {"reference", "other": {"format", "paths", "dtype"},
         "device", "text"} → report of `engines.native.compare.Comparison`'s fields, or an error."""
+        ...
+
+
+@runtime_checkable
+class MeasuresVersions(Protocol):
+    """An engine that can measure a version by itself: quality on a text, speed of one request, memory."""
+
+    def measure_command(self) -> list[str]:
+        """argv of a child that speaks engines.protocol: spec {"model": {"format", "paths", "dtype"}, "device", "text",
+        "options", "keep", "reference"} → report of `engines.native.measure.Measured`'s fields, or an error."""
         ...
 
 

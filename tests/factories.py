@@ -28,6 +28,7 @@ from tursiops.evaluations.models import (
 )
 from tursiops.fleet.models import Node
 from tursiops.jobs.models import Job
+from tursiops.quantization.models import Quantization
 from tursiops.registry.models import Alias, Corpus, Model, SourceKind, Version, VersionFile, VersionState
 from tursiops.usage.models import UsageRecord
 
@@ -146,6 +147,27 @@ def make_job(team: Team | None = None, **fields: Any) -> Job:
     return Job.objects.create(
         team=team or make_team(), **{"kind": "registry.import", "title": unique("Import model"), **fields}
     )
+
+
+def make_quantization(team: Team | None = None, *, base: Version | None = None, **fields: Any) -> Quantization:
+    """Its row, and the version that it made, whose job has ended."""
+    base = base or make_version(team=team)
+    version = make_version(base.model, format="safetensors", quantization="compressed-tensors")
+    job = make_job(
+        base.model.team, kind="quantization.make", state="succeeded", subject_type="version", subject_id=version.pk
+    )
+    defaults: dict[str, Any] = {
+        "version": version,
+        "job": job,
+        "optimizer": "quantization",
+        "scheme": "fp8_dynamic",
+        "scheme_label": "FP8 W8A8, dynamic",
+        "recipe": {"scheme": "fp8_dynamic"},
+        "calibration": {"source": "builtin", "corpus": "", "samples": 128, "tokens": 512},
+        "gate": {"perplexity_ratio": 1.03},
+        "device": "cpu",
+    }
+    return Quantization.objects.create(base=base, **{**defaults, **fields})
 
 
 def make_node(**fields: Any) -> Node:

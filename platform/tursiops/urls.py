@@ -15,6 +15,7 @@ api: list[URLPattern | URLResolver] = [
     path("", include("tursiops.deployments.urls")),
     path("", include("tursiops.jobs.urls")),
     path("", include("tursiops.evaluations.urls")),
+    path("", include("tursiops.quantization.urls")),
     path("", include("tursiops.usage.urls")),
     path("", include("tursiops.playground.urls")),
     path("schema", SpectacularAPIView.as_view(), name="schema"),

@@ -71,6 +71,7 @@ def one_of_each(team: Team) -> dict[str, Any]:
         "edge": edge,
         "revision": deployment.current,
         "corpora": factories.make_corpus(team),
+        "quantizations": factories.make_quantization(base=parent),
         "usage": factories.make_usage(team, deployment_id=deployment.pk),
         **evaluations(team),
     }

@@ -56,6 +56,7 @@ class ApiKey(TeamOwned):
     requests_per_minute = models.PositiveIntegerField(null=True, blank=True)
     tokens_per_minute = models.PositiveIntegerField(null=True, blank=True)
     max_parallel = models.PositiveIntegerField(null=True, blank=True)
+    traffic_consent = models.BooleanField(default=False)  # prompts may be kept, masked, as calibration data
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

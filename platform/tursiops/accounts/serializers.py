@@ -66,6 +66,7 @@ class ApiKeySerializer(serializers.ModelSerializer[ApiKey]):
             "requests_per_minute",
             "tokens_per_minute",
             "max_parallel",
+            "traffic_consent",
             "expires_at",
             "revoked_at",
             "last_used_at",
@@ -89,6 +90,9 @@ class ApiKeyInput(Input):
     requests_per_minute = serializers.IntegerField(min_value=1, max_value=10**9, required=False, allow_null=True)
     tokens_per_minute = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False, allow_null=True)
     max_parallel = serializers.IntegerField(min_value=1, max_value=100_000, required=False, allow_null=True)
+    traffic_consent = serializers.BooleanField(
+        default=False, help_text="Prompts sent with it may be kept, masked, for 30 days, as the team's calibration data"
+    )
     expires_at = serializers.DateTimeField(required=False, allow_null=True)
 
 

@@ -94,6 +94,7 @@ def create_api_key(
     requests_per_minute: int | None = None,
     tokens_per_minute: int | None = None,
     max_parallel: int | None = None,
+    traffic_consent: bool = False,
     expires_at: datetime.datetime | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its secret, which is shown now and never again. Raises TursiopsError."""
@@ -110,6 +111,7 @@ def create_api_key(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         max_parallel=max_parallel,
+        traffic_consent=traffic_consent,
         expires_at=expires_at,
     )
     _announce_key(key, actor, "key.created", f"API key {key.name} ({key.prefix}…) was made")

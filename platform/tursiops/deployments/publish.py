@@ -89,6 +89,7 @@ def _key(key: ApiKey) -> KeyEntry:
         rpm=key.requests_per_minute,
         tpm=key.tokens_per_minute,
         parallel=key.max_parallel,
+        consents=key.traffic_consent,
         expires_at=key.expires_at.timestamp() if key.expires_at else None,
     )
 

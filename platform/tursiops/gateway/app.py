@@ -24,6 +24,7 @@ from tursiops.gateway.pick import ready_instances
 from tursiops.gateway.request import ENDPOINTS
 from tursiops.gateway.snapshot import RouteEntry
 from tursiops.gateway.source import SnapshotSource
+from tursiops.gateway.traffic import TrafficSink
 from tursiops.gateway.usage import UsageSink
 
 log = structlog.get_logger()
@@ -48,10 +49,12 @@ class Gateway:
         self._limiter = Limiter(self._redis)
         ledger = Ledger(self._config.run_dir / "usage-open")
         self._sink = UsageSink(self._config, self._redis, ledger)
-        self._completions = Completions(self._config, self._source, self._limiter, self._sink, ledger)
+        self._traffic = TrafficSink(self._redis)
+        self._completions = Completions(self._config, self._source, self._limiter, self._sink, ledger, self._traffic)
         self._passing = Passing(self._config)
         self._source.load_file()
-        for work in (self._source.watch, self._limiter.renew, self._sink.run, self._completions.sweep):
+        works = (self._source.watch, self._limiter.renew, self._sink.run, self._traffic.run, self._completions.sweep)
+        for work in works:
             self._tasks.append(asyncio.create_task(_forever(work)))
 
     def snapshot_version(self) -> int:

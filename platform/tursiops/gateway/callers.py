@@ -24,6 +24,7 @@ class Caller:
     rpm: int | None = None
     tpm: int | None = None
     parallel: int | None = None
+    consents: bool = False  # to prompts being kept, masked, for calibration
 
     def may_use(self, name: str) -> bool:
         return not self.models or name in self.models
@@ -43,7 +44,13 @@ def authenticate(scope: Scope, snapshot: Snapshot) -> Caller:
     if entry.expires_at is not None and entry.expires_at <= time.time():
         raise _refused("expired_api_key", "This API key has expired. Make a new one under API keys.")
     return Caller(
-        team=entry.team, key=entry.id, models=entry.models, rpm=entry.rpm, tpm=entry.tpm, parallel=entry.parallel
+        team=entry.team,
+        key=entry.id,
+        models=entry.models,
+        rpm=entry.rpm,
+        tpm=entry.tpm,
+        parallel=entry.parallel,
+        consents=entry.consents,
     )
 
 

@@ -24,6 +24,7 @@ from tursiops.gateway.pick import ready_instances
 from tursiops.gateway.relay import ClientStream, account
 from tursiops.gateway.request import Endpoint, parse
 from tursiops.gateway.source import SnapshotSource
+from tursiops.gateway.traffic import TrafficSink
 from tursiops.gateway.upstream import Opened, Upstream, nothing_ready
 from tursiops.gateway.usage import UsageSink
 
@@ -36,13 +37,20 @@ class Completions:
     """Serves the endpoints that reach an engine. One task per request does the work; another watches its client."""
 
     def __init__(
-        self, config: Config, source: SnapshotSource, limiter: Limiter, sink: UsageSink, ledger: Ledger
+        self,
+        config: Config,
+        source: SnapshotSource,
+        limiter: Limiter,
+        sink: UsageSink,
+        ledger: Ledger,
+        traffic: TrafficSink,
     ) -> None:
         self._config = config
         self._source = source
         self._limiter = limiter
         self._sink = sink
         self._ledger = ledger
+        self._traffic = traffic
         self._loads = Loads(config.cooldown)
         self._admission = Admission(config, self._places)
         self._estimator = Estimator()
@@ -67,6 +75,8 @@ class Completions:
             await send_error(send, error, exchange.headers(), endpoint.dialect.refusal(error))
             return
         exchange.route = route
+        if exchange.caller.consents and exchange.caller.key and endpoint.generates:
+            self._traffic.put(exchange.caller.team, exchange.caller.key, body)
         if endpoint.billed:
             exchange.prompt_estimate = self._estimator.prompt_tokens(exchange.request, route)
             exchange.slot = self._ledger.open(exchange.record())

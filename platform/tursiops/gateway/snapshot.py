@@ -33,6 +33,7 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     rpm: int | None = None
     tpm: int | None = None
     parallel: int | None = None
+    consents: bool = False  # to prompts being kept: gateway.traffic
     expires_at: float | None = None  # unix seconds
 
 

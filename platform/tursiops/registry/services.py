@@ -107,6 +107,17 @@ def version_not_made(*, version: Version, reason: str) -> None:
     _tell_of_version(version, MAKER, "version.failed", f"{version} could not be made: {reason}")
 
 
+def version_dropped(*, version: Version, reason: str) -> None:
+    """A version that was being made and never will be: the number is free again."""
+    _delete_and_tell(version, MAKER, f"{version} was dropped: {reason}")
+
+
+def version_remark(*, version: Version, remark: str) -> None:
+    """What is to be known of a ready version before it is used: it stands where a failed one's reason would."""
+    _set_state(version, VersionState.READY, remark)
+    _tell_of_version(version, MAKER, "version.remarked", f"{version}: {remark}"[:500])
+
+
 def version_ready(*, version: Version, report: dict[str, Any]) -> None:
     """Write what the import found. From now on the version never changes."""
     facts = report["facts"]

@@ -79,6 +79,7 @@ INSTALLED_APPS = [
     "tursiops.deployments",
     "tursiops.jobs",
     "tursiops.evaluations",
+    "tursiops.quantization",
     "tursiops.playground",
     "tursiops.usage",
     "tursiops.console",
@@ -238,5 +239,6 @@ SPECTACULAR_SETTINGS = {
         "EvaluationRunStateEnum": "tursiops.evaluations.models.RunState",
         "EvaluationVerdictEnum": "tursiops.evaluations.models.Verdict",
         "EvaluationGateKindEnum": "tursiops.evaluations.models.GateKind",
+        "QuantizationVerdictEnum": ["passed", "failed", "error"],
     },
 }

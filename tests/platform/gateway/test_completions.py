@@ -6,9 +6,10 @@ import time
 
 import aiohttp
 import pytest
-from tursiops.gateway import records
+from tursiops import secrets
+from tursiops.gateway import records, traffic
 
-from tests.gateway_bench import OTHER_TEAM, Bench, instance, route, serving, until
+from tests.gateway_bench import OTHER_TEAM, TEAM, Bench, instance, route, serving, until, until_async
 
 
 def events(raw: bytes) -> list[str]:
@@ -388,3 +389,17 @@ async def test_stream_that_the_gateways_end_cuts_is_billed_what_had_passed(confi
     assert record.completion_tokens >= 30
     assert record.prompt_tokens > 0
     assert not list((config.run_dir / "usage-open").glob("*"))
+
+
+async def test_prompts_of_a_consenting_key_are_kept_masked_and_others_are_not(bench, engines):
+    consenting = bench.new_key(consents=True)
+    await bench.publish(route("m", instance(engines[0], "a")))
+    for key in ("", consenting):
+        said = [{"role": "user", "content": f"I am a@b.cd, with {'consent' if key else 'none'}"}]
+        async with bench.post({"model": "m", "messages": said}, key=key) as response:
+            assert response.status == 200
+    await until_async(lambda: bench.redis.llen(traffic.key_of(TEAM)), 1, 5)
+    await bench.usage(2)
+    [sealed] = await bench.redis.lrange(traffic.key_of(TEAM), 0, -1)
+    row = json.loads(secrets.decrypt(traffic.LABEL, sealed))["row"]
+    assert row == {"messages": [{"role": "user", "content": "I am <email>, with consent"}]}

@@ -1175,6 +1175,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/quantization/schemes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What can be made of a model, each with an explanation and what devices do with it. */
+        get: operations["quantization_schemes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/quantization/traffic": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Prompts of this team that are kept as calibration data: of keys that were made with `traffic_consent`. */
+        get: operations["quantization_traffic"];
+        put?: never;
+        post?: never;
+        delete: operations["quantization_traffic_erase"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/quantizations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["quantizations_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/quantizations/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description With each of its layers, while they are done and afterwards. */
+        get: operations["quantizations_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/usage": {
         parameters: {
             query?: never;
@@ -1244,6 +1312,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/versions/{id}/quantizations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The base and all that was made of it, side by side. */
+        get: operations["versions_quantizations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/versions/{id}/quantize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description A job for each scheme makes the model's next version; all are started, or none. */
+        post: operations["versions_quantize"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/versions/{id}/quantize/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description What would come of it, and what stands in the way; nothing is started. */
+        post: operations["versions_quantize_plan"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1299,6 +1418,7 @@ export interface components {
             readonly requests_per_minute: number | null;
             readonly tokens_per_minute: number | null;
             readonly max_parallel: number | null;
+            readonly traffic_consent: boolean;
             /** Format: date-time */
             readonly expires_at: string | null;
             /** Format: date-time */
@@ -1315,6 +1435,11 @@ export interface components {
             requests_per_minute?: number | null;
             tokens_per_minute?: number | null;
             max_parallel?: number | null;
+            /**
+             * @description Prompts sent with it may be kept, masked, for 30 days, as the team's calibration data
+             * @default false
+             */
+            traffic_consent: boolean;
             /** Format: date-time */
             expires_at?: string | null;
         };
@@ -1371,6 +1496,39 @@ export interface components {
         BetterEnum: "lower" | "higher";
         /** @enum {unknown} */
         BlankEnum: "";
+        CalibrationCount: {
+            samples: number;
+            /** @description Of all rows */
+            tokens: number;
+            problems: components["schemas"]["Problem"][];
+        };
+        /** @description Narrows each field that names a row to the rows of the caller's team. */
+        CalibrationInputRequest: {
+            /**
+             * @description builtin: the texts that come with Tursiops; gateway: kept prompts of keys that consented to it
+             *
+             *     * `builtin` - builtin
+             *     * `corpus` - corpus
+             *     * `gateway` - gateway
+             * @default builtin
+             */
+            source: components["schemas"]["SourceEnum"];
+            /**
+             * Format: uuid
+             * @description Of source corpus: text with one document on a line, or JSONL of text, messages, or prompt and completion
+             */
+            corpus?: string | null;
+            /**
+             * @description Rows
+             * @default 128
+             */
+            samples: number;
+            /**
+             * @description Of each row
+             * @default 512
+             */
+            tokens: number;
+        };
         Capacity: {
             /** @description Tokens that the model was made for */
             context_length: number;
@@ -1600,6 +1758,41 @@ export interface components {
              * @default false
              */
             preview: boolean;
+        };
+        DoneLayer: {
+            index: number;
+            name: string;
+            scheme: string;
+            method: string;
+            /**
+             * Format: double
+             * @description Squared error of its outputs, as a share of their squares
+             */
+            loss: number | null;
+            /**
+             * Format: double
+             * @description That rounding to nearest would have
+             */
+            rtn_loss: number | null;
+            /** Format: double */
+            damping: number | null;
+            /**
+             * Format: double
+             * @description Of its weights
+             */
+            sqnr_db: number | null;
+            /**
+             * Format: double
+             * @description Of its outputs, relative
+             */
+            local_error: number | null;
+            /** Format: double */
+            accumulated_error: number | null;
+            /** Format: double */
+            bits: number | null;
+            /** Format: double */
+            seconds: number | null;
+            fallback: string;
         };
         DtypeCapacity: {
             dtype: string;
@@ -1927,6 +2120,13 @@ export interface components {
          * @enum {string}
          */
         JobStateEnum: "queued" | "running" | "cancelling" | "succeeded" | "rejected" | "errored" | "cancelled";
+        KeptTraffic: {
+            rows: number;
+            /** @description Of their text */
+            bytes: number;
+            /** @description Live keys of the team that consent */
+            keys: number;
+        };
         /**
          * @description * `model` - model
          *     * `deployment` - deployment
@@ -1942,6 +2142,29 @@ export interface components {
          * @enum {string}
          */
         LanguageEnum: "en" | "zh-hans";
+        LayerProgress: {
+            phase: components["schemas"]["PhaseEnum"];
+            /** @description What is being done, in words */
+            layer: string;
+            layers_done: number;
+            layers: number;
+            /** Format: double */
+            loss: number | null;
+            fallbacks: number;
+            /** Format: double */
+            elapsed_s: number;
+            /** Format: double */
+            eta_s: number | null;
+            /** @description Layers that an earlier attempt had finished */
+            resumed_at: number;
+        };
+        /**
+         * @description * `supported` - supported
+         *     * `slow` - slow
+         *     * `unsupported` - unsupported
+         * @enum {string}
+         */
+        LevelEnum: "supported" | "slow" | "unsupported";
         Limit: {
             figure: string;
             /** Format: double */
@@ -2076,6 +2299,7 @@ export interface components {
             readonly requests_per_minute: number | null;
             readonly tokens_per_minute: number | null;
             readonly max_parallel: number | null;
+            readonly traffic_consent: boolean;
             /** Format: date-time */
             readonly expires_at: string | null;
             /** Format: date-time */
@@ -2130,6 +2354,8 @@ export interface components {
          * @enum {string}
          */
         NodeStateEnum: "ready" | "suspect" | "lost" | "cordoned" | "draining";
+        /** @enum {unknown} */
+        NullEnum: null;
         Overview: {
             deployments: components["schemas"]["OverviewDeployments"];
             instances: components["schemas"]["OverviewInstances"];
@@ -2318,6 +2544,21 @@ export interface components {
             previous?: string | null;
             results: components["schemas"]["Plan"][];
         };
+        PaginatedQuantizationList: {
+            /** @example 123 */
+            count: number;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=4
+             */
+            next?: string | null;
+            /**
+             * Format: uri
+             * @example http://api.example.org/accounts/?page=2
+             */
+            previous?: string | null;
+            results: components["schemas"]["Quantization"][];
+        };
         PaginatedRunList: {
             /** @example 123 */
             count: number;
@@ -2456,6 +2697,15 @@ export interface components {
             /** Format: double */
             p95: number | null;
         };
+        /**
+         * @description * `prepare` - prepare
+         *     * `calibrate` - calibrate
+         *     * `quantize` - quantize
+         *     * `write` - write
+         *     * `evaluate` - evaluate
+         * @enum {string}
+         */
+        PhaseEnum: "prepare" | "calibrate" | "quantize" | "write" | "evaluate";
         Plan: {
             /** Format: uuid */
             id: string;
@@ -2575,6 +2825,173 @@ export interface components {
             slo?: {
                 [key: string]: unknown;
             }[];
+        };
+        Quantization: {
+            /** Format: uuid */
+            id: string;
+            /** Format: uuid */
+            base: string;
+            scheme: string;
+            scheme_label: string;
+            options: {
+                [key: string]: unknown;
+            };
+            keep: string[];
+            calibration: {
+                [key: string]: unknown;
+            };
+            gate: {
+                [key: string]: number;
+            };
+            device: string;
+            tp: number;
+            job: components["schemas"]["Job"];
+            /**
+             * Format: uuid
+             * @description null: cancelled, or deleted since
+             */
+            version: string | null;
+            version_label: string;
+            version_state: string;
+            progress: components["schemas"]["LayerProgress"] | null;
+            figures: components["schemas"]["QuantizationFigures"] | null;
+            /**
+             * @description failed: a limit was not kept; error: not measured
+             *
+             *     * `passed` - passed
+             *     * `failed` - failed
+             *     * `error` - error
+             */
+            verdict: (components["schemas"]["QuantizationVerdictEnum"] | components["schemas"]["NullEnum"]) | null;
+            rules: components["schemas"]["Rule"][];
+            /** @description Products that were not made as asked */
+            fallbacks: number;
+            reason: string;
+            /** Format: date-time */
+            created_at: string;
+        };
+        QuantizationBase: {
+            /** Format: uuid */
+            version: string;
+            label: string;
+            figures: components["schemas"]["QuantizationFigures"] | null;
+        };
+        QuantizationDetail: {
+            /** Format: uuid */
+            id: string;
+            /** Format: uuid */
+            base: string;
+            scheme: string;
+            scheme_label: string;
+            options: {
+                [key: string]: unknown;
+            };
+            keep: string[];
+            calibration: {
+                [key: string]: unknown;
+            };
+            gate: {
+                [key: string]: number;
+            };
+            device: string;
+            tp: number;
+            job: components["schemas"]["Job"];
+            /**
+             * Format: uuid
+             * @description null: cancelled, or deleted since
+             */
+            version: string | null;
+            version_label: string;
+            version_state: string;
+            progress: components["schemas"]["LayerProgress"] | null;
+            figures: components["schemas"]["QuantizationFigures"] | null;
+            /**
+             * @description failed: a limit was not kept; error: not measured
+             *
+             *     * `passed` - passed
+             *     * `failed` - failed
+             *     * `error` - error
+             */
+            verdict: (components["schemas"]["QuantizationVerdictEnum"] | components["schemas"]["NullEnum"]) | null;
+            rules: components["schemas"]["Rule"][];
+            /** @description Products that were not made as asked */
+            fallbacks: number;
+            reason: string;
+            /** Format: date-time */
+            created_at: string;
+            layers: components["schemas"]["DoneLayer"][];
+            sensitivity: components["schemas"]["Sensitivity"][];
+            /** @description Of the optimizer, all but its layers */
+            report: {
+                [key: string]: unknown;
+            };
+            base_figures: components["schemas"]["QuantizationFigures"] | null;
+        };
+        /** @description null: not measured. */
+        QuantizationFigures: {
+            size_bytes: number | null;
+            /** @description Of the weights, by the engine's own count */
+            memory_bytes: number | null;
+            /**
+             * Format: double
+             * @description One request
+             */
+            decode_tokens_per_s: number | null;
+            /**
+             * Format: double
+             * @description One prompt of 512 tokens
+             */
+            prefill_tokens_per_s: number | null;
+            /**
+             * Format: double
+             * @description By tokens, windows of 512 of WikiText-2's test set
+             */
+            perplexity: number | null;
+            /**
+             * Format: double
+             * @description To the base's; 1 is lossless
+             */
+            perplexity_ratio: number | null;
+            /**
+             * Format: double
+             * @description Share of places with the base's likeliest token
+             */
+            same_top: number | null;
+            /**
+             * Format: double
+             * @description KL(base ‖ version), nats per token
+             */
+            kl: number | null;
+        };
+        QuantizationTable: {
+            base: components["schemas"]["QuantizationBase"];
+            rows: components["schemas"]["Quantization"][];
+        };
+        /**
+         * @description * `passed` - passed
+         *     * `failed` - failed
+         *     * `error` - error
+         * @enum {string}
+         */
+        QuantizationVerdictEnum: "passed" | "failed" | "error";
+        QuantizeInputRequest: {
+            schemes: components["schemas"]["SchemeInputRequest"][];
+            /**
+             * @description What it is to be served on: Support.device
+             * @default cpu
+             */
+            device: string;
+            /**
+             * @description GPUs that share one instance
+             * @default 1
+             */
+            tp: number;
+            calibration?: components["schemas"]["CalibrationInputRequest"];
+        };
+        QuantizePlan: {
+            plans: components["schemas"]["SchemePlan"][];
+            /** @description null: no scheme needs data */
+            calibration: components["schemas"]["CalibrationCount"] | null;
         };
         RecordInputRequest: {
             /** @default 16 */
@@ -2715,6 +3132,15 @@ export interface components {
         RoleEnum: "viewer" | "member" | "admin";
         RollbackRequest: {
             revision: number;
+        };
+        Rule: {
+            metric: string;
+            /** Format: double */
+            value: number | null;
+            /** Format: double */
+            limit: number;
+            better: components["schemas"]["BetterEnum"];
+            passed: boolean;
         };
         Run: {
             /** Format: uuid */
@@ -2927,6 +3353,77 @@ export interface components {
             text: components["schemas"]["ScheduleText"];
             next_times: string[];
         };
+        Scheme: {
+            name: string;
+            label: string;
+            explanation: string;
+            best_for: string;
+            optimizer: string;
+            weights: string;
+            activations: string;
+            kv: string;
+            embedding: string;
+            needs_data: boolean;
+            /**
+             * Format: double
+             * @description Of a quantized weight, its scales counted
+             */
+            bits: number;
+            /** @description JSON Schema */
+            options_schema: {
+                [key: string]: unknown;
+            };
+            /** @description Limits by figure, where none are given */
+            gate: {
+                [key: string]: number;
+            };
+            /** @description The processor, GPUs that nodes have, then others */
+            support: components["schemas"]["Support"][];
+        };
+        SchemeInputRequest: {
+            /** @description A name of GET quantization/schemes */
+            scheme: string;
+            /** @description As the scheme's options_schema has them */
+            options?: {
+                [key: string]: unknown;
+            };
+            /** @description Limits by figure: perplexity_ratio, same_top, kl, fallbacks. Left out: the scheme's own; {}: none */
+            gate?: {
+                [key: string]: number;
+            } | null;
+            /** @description Layers that stay in 16 bits, beside those of the options: names, patterns with *, or re:… */
+            keep?: string[];
+        };
+        SchemePlan: {
+            scheme: string;
+            /** @description Of its files */
+            size_bytes: number;
+            base_bytes: number;
+            /** @description Of its weights in the engine's memory */
+            memory_bytes: number;
+            /** Format: double */
+            bits: number;
+            /** @description The job's peak, at most */
+            job_memory_bytes: number | null;
+            /** @description That the job takes */
+            disk_bytes: number | null;
+            /**
+             * Format: double
+             * @description Of a job of the same kind; null: none ran yet
+             */
+            seconds: number | null;
+            support: components["schemas"]["Support"];
+            gate: {
+                [key: string]: number;
+            };
+            problems: components["schemas"]["Problem"][];
+        };
+        Sensitivity: {
+            layer: string;
+            /** Format: double */
+            kl: number;
+            bytes: number;
+        };
         Session: {
             user: components["schemas"]["SessionUser"];
             team: components["schemas"]["TeamRole"] | null;
@@ -2946,6 +3443,13 @@ export interface components {
             language: components["schemas"]["LanguageEnum"] | components["schemas"]["BlankEnum"];
             theme?: components["schemas"]["ThemeEnum"];
         };
+        /**
+         * @description * `builtin` - builtin
+         *     * `corpus` - corpus
+         *     * `gateway` - gateway
+         * @enum {string}
+         */
+        SourceEnum: "builtin" | "corpus" | "gateway";
         /**
          * @description * `path` - Path
          *     * `hub` - Hub
@@ -2989,6 +3493,20 @@ export interface components {
             created_by: string | null;
             /** Format: date-time */
             created_at: string;
+        };
+        Support: {
+            /** @description cpu, or a GPU's key as h200 */
+            device: string;
+            device_name: string;
+            /**
+             * @description slow: it runs, without the gain in speed
+             *
+             *     * `supported` - supported
+             *     * `slow` - slow
+             *     * `unsupported` - unsupported
+             */
+            level: components["schemas"]["LevelEnum"];
+            reason: string;
         };
         Target: {
             kind: components["schemas"]["TargetKindEnum"];
@@ -5399,6 +5917,119 @@ export interface operations {
             };
         };
     };
+    quantization_schemes: {
+        parameters: {
+            query?: {
+                /** @description That limits are for */
+                version?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Scheme"][];
+                };
+            };
+        };
+    };
+    quantization_traffic: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeptTraffic"];
+                };
+            };
+        };
+    };
+    quantization_traffic_erase: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    quantizations_list: {
+        parameters: {
+            query?: {
+                base?: string;
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+                scheme?: string;
+                /**
+                 * @description * `` - None
+                 *     * `passed` - Passed
+                 *     * `failed` - Failed
+                 *     * `error` - Error
+                 */
+                verdict?: "" | "error" | "failed" | "passed";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedQuantizationList"];
+                };
+            };
+        };
+    };
+    quantizations_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuantizationDetail"];
+                };
+            };
+        };
+    };
     usage_retrieve: {
         parameters: {
             query?: {
@@ -5522,6 +6153,85 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Job"];
+                };
+            };
+        };
+    };
+    versions_quantizations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuantizationTable"];
+                };
+            };
+        };
+    };
+    versions_quantize: {
+        parameters: {
+            query?: {
+                /** @description A page number within the paginated result set. */
+                page?: number;
+                /** @description Number of results to return per page. */
+                page_size?: number;
+            };
+            header?: {
+                /** @description At most 80 characters */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QuantizeInputRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaginatedQuantizationList"];
+                };
+            };
+        };
+    };
+    versions_quantize_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QuantizeInputRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuantizePlan"];
                 };
             };
         };

@@ -1,0 +1,61 @@
+"""How far a job is, as its page shows it: from what its child says and measures. Nothing of it is stored twice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.utils import timezone
+
+from tursiops.jobs.models import Job, JobMetric, JobState
+
+MADE = 0.7  # of the progress bar: the optimizer's child
+TAKEN = 0.73  # the files are in the store and read
+_LAYER = re.compile(r"layer (\d+) of (\d+)")
+_PHASES = (("calibra", "calibrate"), ("layer", "quantize"), ("embedding", "quantize"), ("writ", "write"))
+FIGURES = {"layer_loss": "loss", "layer_sqnr_db": "sqnr_db"}
+"""Metrics of the built-in optimizer, a step for each layer → figures of a layer."""
+
+
+def shown(job: Job) -> dict[str, Any] | None:
+    """None before the child has said something, and after the end."""
+    if job.state not in (JobState.RUNNING, JobState.CANCELLING) or not job.progress_text:
+        return None
+    latest = dict(_metrics(job))
+    found = _LAYER.search(job.progress_text)
+    elapsed = (timezone.now() - job.started_at).total_seconds() if job.started_at else 0.0
+    return {
+        "phase": _phase(job),
+        "layer": job.progress_text,
+        "layers_done": int(latest.get("layers_done", latest.get("resumed_at", 0))),
+        "layers": int(found[2]) if found else 0,
+        "loss": latest.get("layer_loss"),
+        "fallbacks": int(latest.get("fallbacks", 0)),
+        "elapsed_s": round(elapsed, 1),
+        "eta_s": round(elapsed * (1 - job.progress) / job.progress, 1) if job.progress > 0.02 else None,
+        "resumed_at": int(latest.get("resumed_at", 0)),
+    }
+
+
+def layers(job: Job) -> list[dict[str, Any]]:
+    """Those that the job has told of so far; of an earlier attempt, too."""
+    found: dict[int, dict[str, Any]] = {}
+    metrics = JobMetric.objects.filter(job=job, name__in=FIGURES, step__isnull=False).order_by("pk")
+    for name, step, value in metrics.values_list("name", "step", "value"):
+        found.setdefault(step, {"index": step, "name": f"layers.{step}"})[FIGURES[name]] = value
+    return [found[step] for step in sorted(found)]
+
+
+def _metrics(job: Job) -> Any:
+    """(name, value), the newest last; of this attempt."""
+    rows = JobMetric.objects.filter(job=job, created_at__gte=job.started_at).order_by("pk")
+    return rows.values_list("name", "value")
+
+
+def _phase(job: Job) -> str:
+    if job.progress >= TAKEN:
+        return "evaluate"
+    if job.progress >= MADE:
+        return "write"
+    text = job.progress_text.lower()
+    return next((phase for word, phase in _PHASES if word in text), "prepare")

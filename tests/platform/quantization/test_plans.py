@@ -1,0 +1,211 @@
+"""What is said before anything starts: sizes, and each obstacle with field, reason and proposal."""
+
+from __future__ import annotations
+
+import pytest
+from tursiops.core.errors import Conflict, TursiopsError
+from tursiops.quantization import devices, plans, schemes, sizes
+from tursiops.quantization.models import Quantization
+from tursiops.registry.models import VersionState
+
+from engines.api import ModelShape
+from tests import factories
+from tests.platform.quantization.conftest import ALICE, asked, choice
+
+pytestmark = pytest.mark.django_db
+LLAMA_8B = {
+    "architecture": "llama",
+    "layers": 32,
+    "hidden": 4096,
+    "ffn": 14336,
+    "heads": 32,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "vocab": 128_256,
+    "context_length": 131_072,
+    "parameters": 8_030_261_248,
+    "tied_embeddings": False,
+}
+
+
+@pytest.fixture
+def large(team):
+    return factories.make_version(
+        team=team, format="safetensors", quantization="", shape=LLAMA_8B, size_bytes=16 * 10**9
+    )
+
+
+def planned(base, *choices, **fields):
+    return plans.plan(base, asked(*choices, **fields))["plans"]
+
+
+def errors(plan) -> list[tuple[str, str]]:
+    return [(item["code"], item["field"]) for item in plan["problems"] if item["severity"] == "error"]
+
+
+def test_sizes_follow_the_scheme_the_group_and_what_is_kept(large):
+    whole = 2 * LLAMA_8B["parameters"]
+    linear = sum(sizes.modules(ModelShape(**LLAMA_8B)).values())
+    assert linear == 6_979_321_856
+    fp8, four, grouped, kept, table = planned(
+        large,
+        choice("fp8_dynamic"),
+        choice("w4a16_gptq"),
+        choice("w4a16_gptq", options={"group_size": 32}),
+        choice("w4a16_gptq", keep=["*.down_proj"]),
+        choice("embedding_int8"),
+        device="h200",
+    )
+    assert fp8["size_bytes"] == whole - linear
+    assert four["size_bytes"] == whole - linear * 2 + linear * 4.125 / 8
+    assert (four["bits"], grouped["bits"]) == (4.125, 4.5)
+    assert grouped["size_bytes"] == whole - linear * 2 + linear * 4.5 / 8
+    down = 32 * 4096 * 14336
+    assert kept["size_bytes"] == pytest.approx(four["size_bytes"] + down * (2 - 4.125 / 8), abs=1)
+    rows = 128_256
+    assert table["size_bytes"] == whole - rows * 4096 + 2 * rows
+    assert four["base_bytes"] == large.size_bytes
+    assert four["memory_bytes"] < fp8["memory_bytes"] < whole
+    assert [each["problems"] for each in (fp8, four, grouped, kept)] == [[], [], [], []]
+
+
+def test_a_group_that_does_not_divide_a_shard_is_refused_with_a_proposal(team):
+    """vllm's issue 13640: in/TP = 14784."""
+    shape = {**LLAMA_8B, "ffn": 29_568, "hidden": 8192, "heads": 64, "parameters": 0}
+    base = factories.make_version(team=team, shape=shape)
+    (one,) = planned(base, choice("w4a16_gptq", options={"group_size": 128}), device="h200", tp=2)
+    (problem,) = one["problems"]
+    assert (problem["code"], problem["field"], problem["severity"]) == ("tp_does_not_divide", "tp", "error")
+    assert "14,784" in problem["message"]
+    assert "groups of 64" in problem["proposal"]
+    assert planned(base, choice("w4a16_gptq"), device="h200", tp=2)[0]["problems"] == []  # 64 is found by itself
+
+
+def test_heads_that_do_not_split_are_refused(team):
+    base = factories.make_version(team=team)  # SmolLM2: 9 heads
+    (one,) = planned(base, choice("fp8_dynamic"), device="h200", tp=2)
+    assert ("tp_does_not_divide", "tp") in errors(one)
+    assert any("9 attention heads" in problem["message"] for problem in one["problems"])
+
+
+def test_a_group_that_divides_no_layer_names_option_and_groups_that_do(team):
+    base = factories.make_version(team=team)
+    (one,) = planned(base, choice("w4a16_gptq", options={"group_size": 128}))
+    assert errors(one) == [("does_not_fit", "schemes.0.options.group_size")]
+    problem = next(item for item in one["problems"] if item["severity"] == "error")
+    assert "576" in problem["message"]
+    assert "64" in problem["proposal"]
+
+
+def test_a_device_that_can_t_serve_it_is_an_error_and_a_slow_one_a_warning(large):
+    on_a100, on_cpu = (planned(large, choice("fp8_dynamic"), device=key)[0] for key in ("a100", "cpu"))
+    assert [(item["code"], item["severity"]) for item in on_a100["problems"]] == [("slow_device", "warning")]
+    assert "INT8" in on_a100["problems"][0]["proposal"]
+    assert on_cpu["support"]["level"] == "slow"
+    with pytest.raises(TursiopsError, match="device: 'h300' is not known here"):
+        asked(choice("fp8_dynamic"), device="h300")
+
+
+def test_unsupported_is_refused_before_a_job_is_queued(large, monkeypatch):
+    monkeypatch.setitem(devices.COMPUTE_CAPABILITY, "a10", "sm75")
+    with pytest.raises(TursiopsError) as refused:
+        plans.require_plan(large, asked(choice("int8_w8a8"), device="a10"))
+    assert refused.value.code == "unsupported_device"
+    assert "compute capability 8.0" in refused.value.fields["device"][0]
+    assert not Quantization.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"group_sise": 64}, "schemes.0.options"),
+        ({"damping": 5}, "schemes.0.options.damping"),
+        ({"algorithm": "awq"}, "schemes.0.options.algorithm"),
+        ({"samples": 3}, "schemes.0.options.samples"),
+    ],
+)
+def test_options_are_checked_field_by_field(large, options, field):
+    (one,) = planned(large, choice("w4a16_gptq", options=options), device="h200")
+    assert [place for _, place in errors(one)] == [field]
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        ({"perplexity": 3.0}, "unknown_figure"),
+        ({"same_top": 95.0}, "bad_limit"),
+        ({"perplexity_ratio": 0.04}, "bad_limit"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(large, gate, code):
+    (one,) = planned(large, choice("fp8_dynamic", gate=gate), device="h200")
+    assert errors(one) == [(code, "schemes.0.gate")]
+
+
+def test_limits_are_those_of_the_scheme_for_that_size(large, team):
+    small = factories.make_version(team=team)
+    assert planned(large, choice("fp8_dynamic"), device="h200")[0]["gate"] == {"perplexity_ratio": 1.01}
+    assert planned(small, choice("fp8_dynamic"), device="h200")[0]["gate"] == {"perplexity_ratio": 1.03}
+
+
+def test_too_little_text_is_refused_with_numbers(large, team):
+    corpus = factories.make_corpus(team)
+    corpus.blob.size = 30_000
+    wanted = asked(choice("w4a16_awq"), device="h200", source="corpus", corpus=corpus)
+    told = plans.plan(large, wanted)["calibration"]
+    assert (told["samples"], told["tokens"]) == (19, 19 * 512)
+    (problem,) = told["problems"]
+    assert "enough for about 19 rows" in problem["message"]
+    with pytest.raises(TursiopsError) as refused:
+        plans.require_plan(large, wanted)
+    assert "calibration.corpus" in refused.value.fields
+    assert plans.plan(large, asked(choice("fp8_dynamic"), device="h200"))["calibration"] is None
+
+
+def test_a_node_without_room_is_said(large):
+    factories.make_node(disk_free=10**9, memory_available=10**9)
+    (one,) = planned(large, choice("w4a16_gptq"), device="h200")
+    assert [(item["code"], item["severity"]) for item in one["problems"]] == [
+        ("disk_full", "error"),
+        ("little_memory", "warning"),
+    ]
+
+
+def test_what_can_t_be_a_base(team):
+    wanted = asked(choice("fp8_dynamic"))
+    with pytest.raises(Conflict, match="is failed"):
+        plans.plan(factories.make_version(team=team, state=VersionState.FAILED), wanted)
+    with pytest.raises(TursiopsError, match="vectors or scores"):
+        plans.plan(factories.make_version(team=team, shape={"task": "embed"}), wanted)
+    shape = {**factories.SMOLLM2_SHAPE, "quantized_parameters": 10**8}
+    with pytest.raises(TursiopsError, match="quantized already") as refused:
+        plans.plan(factories.make_version(team=team, format="safetensors", shape=shape), wanted)
+    assert refused.value.code == "already_quantized"
+
+
+def test_every_scheme_tells_what_each_device_does_with_it():
+    listed = schemes.listed()
+    keys = [device.key for device in devices.devices()]
+    assert {"fp8_dynamic", "int8_w8a8", "w4a16_gptq", "w4a16_awq", "kv_fp8", "mixed"} <= {one["name"] for one in listed}
+    for one in listed:
+        assert [item["device"] for item in one["support"]] == keys
+        assert all(item["level"] == "supported" or item["reason"] for item in one["support"]), one["name"]
+        assert one["explanation"].endswith(".")
+        assert one["options_schema"]["properties"]
+
+
+def test_gpus_of_nodes_come_first():
+    node = factories.make_node()
+    node.gpus.create(index=0, uuid="GPU-1", name="NVIDIA H200", memory_total=150 * 10**9)
+    assert [(device.key, device.present) for device in devices.devices()][:2] == [("cpu", True), ("h200", True)]
+
+
+def test_all_are_started_or_none(team):
+    from tursiops.quantization import services
+
+    base = factories.make_version(team=team)
+    wanted = asked(choice("fp8_dynamic"), choice("w4a16_gptq", options={"group_size": 128}))
+    with pytest.raises(TursiopsError) as refused:
+        services.quantize(base=base, actor=ALICE, asked=wanted)
+    assert set(refused.value.fields) == {"schemes.1.options.group_size"}
+    assert base.model.versions.count() == 1
