@@ -31,7 +31,7 @@ from engines.protocol import ChildError
 
 SHARD = 4 * 2**30  # bytes
 _TORCH = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 
 Progress = Callable[[float], None]
 
@@ -60,7 +60,9 @@ class Folder:
         self.write_text(name, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        data = text.encode()
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, data: bytes) -> None:
         (self.path / name).write_bytes(data)
         self.digests[name] = hashlib.sha256(data).hexdigest()
 
@@ -74,6 +76,18 @@ class Folder:
             wrote(sum(entry.nbytes for entry in entries))
         else:
             self.digests[name] = tensor_files.write(path, entries, metadata, wrote)
+
+    def write_shards(self, entries: list[Entry], progress: Progress) -> None:
+        """All tensors of a model, in as many files as they need, with their index. Raises ChildError("disk_full")."""
+        total = sum(entry.nbytes for entry in entries)
+        _check_space(self.path, total)
+        parts = _shards(entries)
+        wrote = _counted(total, progress)
+        for name, part in parts.items():
+            self.write_tensors(name, part, {"format": "pt"}, wrote)
+        if len(parts) > 1:
+            places = {entry.name: name for name, part in parts.items() for entry in part}
+            self.write_json(INDEX, {"metadata": {"total_size": total}, "weight_map": places})
 
 
 def write(
@@ -103,18 +117,11 @@ def _from_gguf(export: Export, facts: TokenizerFacts, growth: Growth, folder: Fo
             entries.append(export.entry(name, tuple(table.shape), table))
         else:
             entries.append(export.entry(name, shape))
-    total = sum(entry.nbytes for entry in entries)
-    _check_space(folder.path, total)
-    shards = _shards(entries)
-    wrote = _counted(total, progress)
-    for name, part in shards.items():
-        folder.write_tensors(name, part, {"format": "pt"}, wrote)
-    if len(shards) > 1:
-        places = {entry.name: name for name, part in shards.items() for entry in part}
-        folder.write_json(_INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+    folder.write_shards(entries, progress)
 
 
 def _shards(entries: list[Entry]) -> dict[str, list[Entry]]:
+    """File name → its tensors, in order, none larger than SHARD unless one tensor is."""
     parts: list[list[Entry]] = [[]]
     held = 0
     for entry in entries:
@@ -149,10 +156,10 @@ def _from_safetensors(files: ModelFiles, growth: Growth, folder: Folder, progres
     wrote = _counted(total, progress)
     for shard, (entries, metadata) in changed.items():
         folder.write_tensors(shard, entries, metadata, wrote)
-    index = read_json(files.paths, _INDEX, required=False)
+    index = read_json(files.paths, INDEX, required=False)
     if index and added:
         about = index.get("metadata") or {}
-        folder.write_json(_INDEX, index | {"metadata": about | {"total_size": int(about.get("total_size", 0)) + added}})
+        folder.write_json(INDEX, index | {"metadata": about | {"total_size": int(about.get("total_size", 0)) + added}})
 
 
 def _grown_entry(entry: Entry, growth: Growth) -> Entry:
