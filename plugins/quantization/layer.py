@@ -19,7 +19,7 @@ from plugins.quantization.simulate import advance, product_of, replay, static_sc
 from plugins.quantization.smoothing import Smoothing
 from plugins.quantization.terms import GROUPS, GroupReport, LayerResult, Recipe
 
-SEARCH_SAMPLES = 16
+SEARCH_SAMPLES = 8
 
 
 class LayerQuantizer:

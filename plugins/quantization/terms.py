@@ -45,7 +45,7 @@ class Recipe:
     kv: KvScheme | None = None
     embedding: bool = False
     scale_dtype: torch.dtype = torch.float32
-    search_tokens: int = 2048
+    search_tokens: int = 1024
 
     def keeps(self, index: int, group: str) -> bool:
         """Whether `keep` names the product."""
