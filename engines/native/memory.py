@@ -38,8 +38,8 @@ _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
 DISK_STAGING = (32 * MIB, 256 * MIB)
 GATHERED_KEYS = 16_384
 """On a CPU: keys of several rows, padded to the longest, that a decode step gathers at once."""
-_HELD = {"cpu": 2.0, "cuda": 1.0}
-"""Bytes that methods keep for each byte of quantized weights in the files; on a CPU an estimate."""
+_HELD_ON_CPU = 2
+"""Bytes that most of a CPU's methods keep for a quantized weight, whatever its bits."""
 _INT8_SCRATCH = 120 * MIB
 """What FBGEMM's products leave in the heap beside the activations, measured."""
 
@@ -304,7 +304,11 @@ def weight_bytes(shape: Dimensions, dtype: str, embedding_dtype: str = "auto", k
     small = table + 4 * shape.vocab
     if kept_on:
         floating = (shape.parameters - shape.quantized_parameters) * KV_BYTES[dtype]
-        return floating + int(shape.quantized_bytes * _HELD[kept_on])
+        if kept_on == "cuda":
+            return floating + shape.quantized_bytes
+        linear = shape.parameters - table * (1 if shape.tied_embeddings else 2)
+        beside = table if shape.quantized_parameters > linear else 0  # a quantized table stays beside its head
+        return floating + shape.quantized_parameters * _HELD_ON_CPU + beside
     if dtype != "int8":
         rest = shape.parameters - table
         return rest * KV_BYTES[dtype] + (small if embedding_dtype == "int8" else table * KV_BYTES[dtype])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import msgspec
 import pytest
 
 from engines.api import Fit, LaunchSpec, ModelShape, get_engine
@@ -47,6 +48,31 @@ def test_an_8_bit_table_is_counted():
     table = 128_256 * 4096
     untied = _fit(LLAMA8B, 80 * GIB, device="cuda", options=options).weights
     assert untied == 2 * (LLAMA8B.parameters - table) + table + 4 * 128_256
+
+
+def test_quantized_weights_are_counted_by_their_bytes_and_by_what_serves_them():
+    linear = LLAMA8B.parameters - 2 * 128_256 * 4096
+    w4 = msgspec.structs.replace(LLAMA8B, quantized_parameters=linear, quantized_bytes=linear * 17 // 32)
+
+    def fit(shape: ModelShape = w4, format: str = "safetensors", **spec: object) -> Fit:
+        launch = LaunchSpec("id", "name", [], format, **{"device": "cuda"} | spec)  # type: ignore[arg-type]
+        return get_engine("native").fit(shape, launch, 0, 80 * GIB)
+
+    rest = w4.parameters - linear
+    assert fit().weights == 2 * rest + w4.quantized_bytes
+    assert fit(dtype="float16").weights == fit().weights  # dtype is that of activations
+    assert fit(options={"quantized_weights": "dequantized"}).weights == 2 * w4.parameters
+    assert fit(format="gguf").weights == 2 * w4.parameters  # blocks are dequantized unless asked for
+    assert fit(format="gguf", options={"quantized_weights": "kept"}).weights == fit().weights
+    assert fit(device="cpu").weights == 4 * rest + 2 * linear  # float32, and a CPU's form of the others
+    assert (
+        "dtype is 'int8', but the weights of this version are quantized already"
+        in fit(device="cpu", dtype="int8").reason
+    )
+    assert "offload_layers is 3, but quantized weights" in fit(options={"offload_layers": 3}).reason
+    tight = get_engine("native").fit(w4, LaunchSpec("id", "name", [], "safetensors", device="cuda"), 0, 4 * GIB)
+    assert not tight.fits
+    assert not any("dtype" in line or "offload" in line for line in tight.suggestions)  # what would be refused
 
 
 def test_offloaded_layers_are_counted_where_they_lie():
