@@ -15,8 +15,8 @@ from plugins.quantization import mixed
 from plugins.quantization.backends import Order, Say
 from plugins.quantization.recipe import Recipe
 
-SAMPLES, TOKENS = 24, 128
-"""Of the calibration rows, what sensitivity is measured on: enough for a ranking."""
+SAMPLES, TOKENS = 16, 64
+"""Of the calibration rows, what sensitivity is measured on: enough for a ranking, and each product has its own run."""
 SHOWN = 40
 
 
