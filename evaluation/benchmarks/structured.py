@@ -1,8 +1,9 @@
 """Structured output with a real model: are all answers valid, and what does it cost?
 
     python -m evaluation.benchmarks.structured MODEL.gguf --tools ../shared/data/bfcl_v4 --schemas 200
+    python -m evaluation.benchmarks.structured MODEL.gguf --shape llama8b      # on a GPU: what a model of 8B would pay
 
-Schemas are those of functions in the Berkeley Function-Calling Leaderboard's format. Prints one line of JSON.
+With --shape, the cost is that of a model of this shape with random weights and the file's vocabulary. Schemas are those of functions in the Berkeley Function-Calling Leaderboard's format. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from engines.native.loader.model_files import open_model
 from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.offline import Offline
 from engines.native.request import Finish, SamplingParams
+from engines.native.runner import ModelRunner
+from evaluation.benchmarks import shapes
+from evaluation.benchmarks.random_model import random_runner
 
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 """BFCL writes Python's names."""
@@ -129,9 +134,15 @@ def cost(engine: Offline, tokenizer: Any, batch: int, tokens: int, rounds: int) 
     }
 
 
+def _shaped(shape: str, config: EngineConfig, paths: dict[str, str]) -> ModelRunner:
+    """Random weights of `shape`, with as many tokens as the file has."""
+    return random_runner(replace(shapes.shape(shape), vocab=open_model("gguf", paths).config.vocab), config, seed=1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a GGUF file")
+    parser.add_argument("--shape", choices=("llama8b", "qwen06b"), help="measure the cost with random weights of this shape")
     parser.add_argument("--tools", type=Path, help="folder of BFCL files; without it only the cost is measured")
     parser.add_argument("--schemas", type=int, default=200)
     parser.add_argument("--batch", type=int, default=32)
@@ -141,7 +152,7 @@ def main() -> None:
     paths = {"model.gguf": str(asked.model)}
     tokenizer, facts = load_tokenizer(open_model("gguf", paths))
     config = EngineConfig(format="gguf", paths=paths, max_model_len=1024, max_num_seqs=asked.batch)
-    engine = Offline(config)
+    engine = Offline(config) if asked.shape is None else Offline(config, _shaped(asked.shape, config, paths))
     report = {"cost": cost(engine, tokenizer, asked.batch, asked.tokens, asked.rounds)}
     if asked.tools is not None:
         report["valid"] = valid_share(engine, tokenizer, list(facts.eos_ids), asked.tools, asked.schemas)

@@ -110,7 +110,7 @@ def check_unknown() -> None:
 
 
 _PASSED_ON = {"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE"}
-_PASSED_ON_PREFIXES = ("CUDA_", "NVIDIA_", "NCCL_", "TRITON_", "OMP_")
+_PASSED_ON_PREFIXES = ("CUDA_", "NVIDIA_", "NCCL_", "TRITON_", "OMP_", "GOMP_")
 
 
 def engine_environment(python_path: list[str]) -> dict[str, str]:
