@@ -3,7 +3,8 @@
     python -m evaluation.benchmarks.structured MODEL.gguf --tools ../shared/data/bfcl_v4 --schemas 200
     python -m evaluation.benchmarks.structured MODEL.gguf --shape llama8b      # on a GPU: what a model of 8B would pay
 
-With --shape, the cost is that of a model of this shape with random weights and the file's vocabulary. Schemas are those of functions in the Berkeley Function-Calling Leaderboard's format. Prints one line of JSON.
+With --shape, the cost is that of a model of this shape with random weights and the file's vocabulary. Schemas are those
+of functions in the Berkeley Function-Calling Leaderboard's format. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _shaped(shape: str, config: EngineConfig, paths: dict[str, str]) -> ModelRun
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a GGUF file")
-    parser.add_argument("--shape", choices=("llama8b", "qwen06b"), help="measure the cost with random weights of this shape")
+    parser.add_argument("--shape", choices=("llama8b", "qwen06b"), help="random weights of this shape for the cost")
     parser.add_argument("--tools", type=Path, help="folder of BFCL files; without it only the cost is measured")
     parser.add_argument("--schemas", type=int, default=200)
     parser.add_argument("--batch", type=int, default=32)
