@@ -187,7 +187,7 @@ SCHEMES: dict[str, Scheme] = {
             gates=_INT8_GATES,
             size_factor=_EIGHT_BIT,
             backends=_BOTH,
-            extra=("alpha", "damping"),
+            extra=("alpha", "damping", "scale_search"),
         ),
         Scheme(
             name="w4a16_gptq",
@@ -203,7 +203,7 @@ SCHEMES: dict[str, Scheme] = {
             size_factor=_GROUPED,
             grouped=True,
             backends=_BOTH,
-            extra=("damping", "act_order"),
+            extra=("damping", "act_order", "scale_search"),
         ),
         Scheme(
             name="w4a16_awq",
@@ -219,6 +219,7 @@ SCHEMES: dict[str, Scheme] = {
             size_factor=_GROUPED + 4 / 128 / 16,
             grouped=True,
             backends=_BOTH,
+            extra=("scale_search",),
         ),
         Scheme(
             name="int8_weight_only",
@@ -299,7 +300,7 @@ SCHEMES: dict[str, Scheme] = {
             gates=_FOUR_BIT_GATES,
             size_factor=5 / 16,
             grouped=True,
-            extra=("budget_bytes", "damping", "act_order"),
+            extra=("budget_bytes", "damping", "act_order", "scale_search"),
         ),
     )
 }

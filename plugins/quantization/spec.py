@@ -35,10 +35,11 @@ class Problem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """algorithm, kv, embedding: "" = the scheme's own. group_size: inputs that share a scale; 0 = the largest of GROUPS
-    that fits. damping: share of the Hessian's mean diagonal that is added to it. alpha: share of an activation's range
-    that SmoothQuant moves into the weights. keep: layers that stay in 16 bits: names, patterns with *, or "re:…".
-    on_fallback: "record" or "fail", where a layer can't be done as asked. budget_bytes: of all weights (mixed).
-    samples, tokens: rows of calibration data and tokens of each. dtype: of what stays in 16 bits; "auto" = as it is."""
+    that fits. damping: share of the Hessian's mean diagonal that is added to it. scale_search: of GPTQ and AWQ, in the
+    native back end. alpha: share of an activation's range that SmoothQuant moves into the weights. keep: layers that
+    stay in 16 bits: names, patterns with *, or "re:…". on_fallback: "record" or "fail", where a layer can't be done as
+    asked. budget_bytes: of all weights (mixed). samples, tokens: rows of calibration data and tokens of each. dtype: of
+    what stays in 16 bits; "auto" = as it is."""
 
     scheme: str
     algorithm: str = ""
@@ -46,6 +47,7 @@ class Options:
     group_size: int = 0
     damping: float = 0.01
     act_order: bool = True
+    scale_search: bool = True
     alpha: float = 0.5
     keep: tuple[str, ...] = (HEAD,)
     kv: str = ""
@@ -116,6 +118,12 @@ _PROPERTIES: dict[str, dict[str, Any]] = {
     "act_order": {
         "title": "Act-order",
         "description": "Rounds the inputs with the largest activations first. Costs nothing when the model runs.",
+        "type": "boolean",
+        "default": True,
+    },
+    "scale_search": {
+        "title": "Search for the scales",
+        "description": "Tries smaller ranges for each group and keeps what loses least. Off: the greatest weight's.",
         "type": "boolean",
         "default": True,
     },

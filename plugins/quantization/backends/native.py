@@ -78,7 +78,8 @@ def recipe_of(order: Order) -> Recipe:
         linear=linear,
         rounding="gptq" if "gptq" in options.method else "rtn",
         smoothing=_smoothing(options.method),
-        clip="gptq" in options.method or options.method == "awq",  # 38.5 → 35.2 of float's 30.4 (SmolLM2, int4 g64)
+        clip=options.scale_search
+        and ("gptq" in options.method or options.method == "awq"),  # 38.5 → 35.2 of float's 30.4 (SmolLM2, int4 g64)
         alpha=options.alpha,
         damping=options.damping,
         on_fallback="fail" if options.on_fallback == "fail" else "record",

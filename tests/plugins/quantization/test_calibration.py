@@ -165,7 +165,7 @@ def test_a_template_that_refuses_every_chat_is_named(tmp_path):
 
 def test_what_ships_with_us_is_enough_for_the_default(tokenizer):
     """Byte tokens here; a vocabulary of words makes a quarter of them, which is still enough (docs/quantization.md)."""
-    made = rows_of(None, *tokenizer, samples=512, tokens=512)
+    made = rows_of(None, *tokenizer, samples=256, tokens=512)
     assert made.facts.source == "built-in"
-    assert made.facts.samples == 512
+    assert made.facts.samples == 256
     assert made.facts.broken == made.facts.duplicates == 0
