@@ -52,6 +52,7 @@ class QuantizedMethod(Protocol):
 METHODS: dict[str, dict[str, str]] = {
     "cpu": {
         "int8_exact": "engines.native.layers.quantized_cpu:Int8Method",
+        "int4_packed": "engines.native.layers.quantized_cpu:Int4Method",
         "float16": "engines.native.layers.quantized_cpu:HalfMethod",
     },
     "cuda": {"packed": "engines.native.layers.quantized_gpu:GpuMethod"},

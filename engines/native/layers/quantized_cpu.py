@@ -1,8 +1,10 @@
-"""Products with quantized weights on a CPU, activations in float32. torch's own packed operators, where they are exact.
+"""Products with quantized weights on a CPU, activations in float32, by torch's own packed operators.
 
-Of torch's operators (2.13, AVX2 without VNNI) `_weight_int4pack_mm_for_cpu` and `_weight_int8pack_mm` are vectorized
-for bfloat16 activations alone, and round scales and outputs to it; FBGEMM's products of 8 bits add pairs in 16 bits,
-which 8 bits times 8 bits overflow. FBGEMM's product of float32 activations with float16 weights has neither trouble.
+What they are good for (2.13, AVX2 without VNNI; a matrix of 49,152 × 576 on two cores, ms for 1 and 8 rows; float32
+takes 34 and 48): FBGEMM's products of 8 bits add pairs in 16 bits, which 8 bits times 8 bits overflow, but not halves
+of 7 bits (4.3, 10). `_weight_int4pack_mm_for_cpu` is vectorized for bfloat16 alone, and rounds activations, scales and
+outputs to it (5.6, 35; no good for many rows). FBGEMM's float16 weights take float32 activations (16, 33).
+`_weight_int8pack_mm` is the int4 operator's like (21, 52) and `_dyn_quant_matmul_4bit` is for ARM.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 
 from engines.native.layers.linear import Linear
 from engines.native.layers.quantized import Place
 from engines.native.quant.scheme import ActivationScheme
-from engines.native.quant.weight import QuantizedWeight
+from engines.native.quant.weight import QuantizedWeight, unpack_nibbles
 
 E4M3_MAX = 448.0
 INT8_MAX = 127.0
@@ -74,6 +77,65 @@ class Int8Linear:
         both: torch.Tensor = self._product(torch.cat([half, integers.sub_(half)]), 1.0, self.HALF_ZERO, self._packed)
         y = both[:rows].add_(both[rows:]).mul_(scale)
         return y if self._bias is None else y.add_(self._bias)
+
+
+class Int4Method:
+    """4 bits in groups, 16-bit activations: torch's packed operator for few rows, whole floats for many."""
+
+    def refusal(self, weight: QuantizedWeight, place: Place) -> str:
+        scheme = weight.scheme
+        if place.dtype != torch.float32:
+            return f"activations are {place.dtype}, and it has float32"
+        if place.strict:
+            return "few rows are multiplied otherwise than many"
+        if not hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu"):
+            return "this torch has no packed product of 4 bits"
+        if scheme.bits != 4 or scheme.strategy != "group" or scheme.group not in (32, 64, 128, 256):
+            return "its weights have 4 bits in groups of 32, 64, 128 or 256"
+        if weight.groups_of is not None:
+            return "its groups lie in order"
+        if weight.shape[0] % 16 or weight.shape[1] % scheme.group:
+            return f"a matrix of {weight.shape[0]} × {weight.shape[1]} is not cut into whole tiles and groups"
+        return "" if weight.activations is None else "its activations are not quantized"
+
+    def make(self, weight: QuantizedWeight, bias: torch.Tensor | None, place: Place) -> Linear:
+        return Int4Linear(weight, bias)
+
+
+class Int4Linear:
+    """Few rows: activations, scales and outputs are rounded to bfloat16, sums are float32. Many rows: the weight is
+    dequantized for each call and multiplied in float32, whose time many rows share. So a weight takes a byte in all,
+    half of it in the operator's order."""
+
+    MANY = 48
+    """Rows from which dequantizing is cheaper than the operator's slower product."""
+
+    def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None) -> None:
+        self._weight = weight
+        values = unpack_nibbles(weight.values, weight.shape[1]).to(torch.int32)
+        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(values, 1)
+        self._scales_and_zeros = _scales_and_zeros(weight)
+        self._bias = None if bias is None else bias.float()
+        self._product = torch.ops.aten._weight_int4pack_mm_for_cpu
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) >= self.MANY:
+            return F.linear(x, self._weight.dequantize(torch.float32), self._bias)
+        group = self._weight.scheme.group
+        y = self._product(x.bfloat16(), self._packed, group, self._scales_and_zeros).float()
+        return y if self._bias is None else y.add_(self._bias)
+
+
+def _scales_and_zeros(weight: QuantizedWeight) -> torch.Tensor:
+    """bfloat16 [groups, out, 2], as the operator has a weight: scale × (value − 8) + zero."""
+    scales = weight.scales.float()
+    if weight.offsets is not None:
+        zeros = weight.offsets.float() + 8 * scales
+    elif weight.zeros is not None:
+        zeros = (8 - weight.zeros.float()) * scales
+    else:
+        zeros = torch.zeros_like(scales)
+    return torch.stack([scales, zeros], dim=-1).transpose(0, 1).contiguous().bfloat16()
 
 
 class HalfMethod:
