@@ -213,5 +213,6 @@ class Scores:
             self._kept[self._index, first:end] = rows.numpy()
         if self._other is not None:
             before = torch.from_numpy(np.array(self._other[self._index, first:end]))
-            self._kl += (before.exp() * (before - rows)).nan_to_num(0.0).sum(-1).double().tolist()
+            kl = (before.exp() * (before - rows)).nan_to_num(0.0).sum(-1).double()
+            self._kl += kl.clamp(min=0.0).tolist()  # below 0 by rounding alone
             self._same += int((before.argmax(-1) == rows.argmax(-1)).sum())

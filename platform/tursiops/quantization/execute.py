@@ -47,7 +47,8 @@ def run(run: JobRun) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     before = {"size_bytes": row.base.size_bytes, **before}
-    after = {"size_bytes": size, "fallbacks": len(found.get("fallbacks") or []), **after}
+    fallbacks, options = len(found.get("fallbacks") or []), found.get("serve_options") or {}
+    after = {"size_bytes": size, "fallbacks": fallbacks, "serve_options": options, **after}
     verdict, rules, reason = judged(row.gate, after)
     row.report, row.base_figures, row.figures, row.rules = found, before, after, rules
     row.save(update_fields=["report", "base_figures", "figures", "rules", "updated_at"])

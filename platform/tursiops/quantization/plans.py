@@ -14,6 +14,7 @@ from tursiops.deployments.specs import shape_of
 from tursiops.fleet.models import Node
 from tursiops.quantization import sizes, traffic
 from tursiops.quantization.asked import BETTER, Asked, Calibration, Choice
+from tursiops.quantization.models import Quantization
 from tursiops.quantization.schemes import schemes
 from tursiops.registry.models import Version, VersionState
 
@@ -84,11 +85,19 @@ def _of_choice(base: Version, shape: ModelShape, index: int, choice: Choice, ask
         "bits": round(bits, 4),
         "job_memory_bytes": job_memory,
         "disk_bytes": disk,
-        "seconds": None,
+        "seconds": _seconds(base, shape, choice),
         "support": support,
         "gate": choice.limits(shape.parameters),
         "problems": problems,
     }
+
+
+def _seconds(base: Version, shape: ModelShape, choice: Choice) -> float | None:
+    """By the team's last job of that scheme, in proportion to the parameters."""
+    past = Quantization.objects.filter(base__model__team=base.model.team_id, scheme=choice.scheme.name)
+    known = past.filter(report__seconds__gt=0, base__shape__parameters__gt=0).order_by("-created_at")
+    found = known.values_list("report__seconds", "base__shape__parameters").first()
+    return None if found is None else round(found[0] * shape.parameters / found[1], 1)
 
 
 def _needs_data(choice: Choice, recipe: dict[str, Any]) -> bool:

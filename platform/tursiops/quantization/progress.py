@@ -27,13 +27,13 @@ def shown(job: Job) -> dict[str, Any] | None:
     return {
         "phase": _phase(job),
         "layer": job.progress_text,
-        "layers_done": int(latest.get("layers_done", latest.get("resumed_at", 0))),
+        "layers_done": int(latest.get("layers_done") or latest.get("resumed_at") or 0),
         "layers": int(found[2]) if found else 0,
         "loss": latest.get("layer_loss"),
-        "fallbacks": int(latest.get("fallbacks", 0)),
+        "fallbacks": int(latest.get("fallbacks") or 0),
         "elapsed_s": round(elapsed, 1),
         "eta_s": round(elapsed * (1 - job.progress) / job.progress, 1) if job.progress > 0.02 else None,
-        "resumed_at": int(latest.get("resumed_at", 0)),
+        "resumed_at": int(latest.get("resumed_at") or 0),
     }
 
 
@@ -41,8 +41,9 @@ def layers(job: Job) -> list[dict[str, Any]]:
     """Those that the job has told of so far; of an earlier attempt, too."""
     found: dict[int, dict[str, Any]] = {}
     metrics = JobMetric.objects.filter(job=job, name__in=FIGURES, step__isnull=False).order_by("pk")
-    for name, step, value in metrics.values_list("name", "step", "value"):
-        found.setdefault(step, {"index": step, "name": f"layers.{step}"})[FIGURES[name]] = value
+    for metric in metrics:
+        step = int(metric.step or 0)
+        found.setdefault(step, {"index": step, "name": f"layers.{step}"})[FIGURES[metric.name]] = metric.value
     return [found[step] for step in sorted(found)]
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from tursiops.deployments.specs import shape_of
 from tursiops.jobs.serializers import JobSerializer
-from tursiops.quantization import progress, sizes
+from tursiops.quantization import progress, selectors, sizes
 from tursiops.quantization.asked import HEAD
+from tursiops.quantization.devices import CPU
 from tursiops.quantization.models import Quantization
 from tursiops.registry.models import Version
 
@@ -50,6 +51,11 @@ def row(item: Quantization) -> dict[str, Any]:
         "rules": item.rules,
         "fallbacks": int(item.figures.get("fallbacks") or 0),
         "reason": item.job.reason,
+        "deploy": {
+            "device": "cpu" if item.device == CPU else "cuda",
+            "gpus_per_replica": item.tp,
+            "options": item.figures.get("serve_options") or {},
+        },
         "created_at": item.created_at,
     }
 
@@ -63,6 +69,7 @@ def detail(item: Quantization) -> dict[str, Any]:
         "sensitivity": _sensitivity(item),
         "report": {name: value for name, value in report.items() if name not in ("layers", "files")},
         "base_figures": figures(item.base_figures),
+        "comparison": selectors.comparison(item),
     }
 
 
@@ -92,7 +99,8 @@ def _sensitivity(item: Quantization) -> list[dict[str, Any]]:
 
 def base_figures(base: Version, made: list[Quantization]) -> dict[str, Any]:
     """Of the newest job that measured the base; else its size alone."""
-    found = next((item.base_figures for item in reversed(made) if item.base_figures), {})
+    measured: list[dict[str, Any]] = [item.base_figures for item in reversed(made) if item.base_figures]
+    found = next(iter(measured), {})
     return {**dict.fromkeys(FIGURES), **found, "size_bytes": base.size_bytes}
 
 

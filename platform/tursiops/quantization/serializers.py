@@ -37,7 +37,7 @@ class SchemeSerializer(serializers.Serializer[Any]):
     support = SupportSerializer(many=True, help_text="The processor, GPUs that nodes have, then others")
 
 
-class ProblemSerializer(serializers.Serializer[Any]):
+class QuantizeProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     severity = serializers.ChoiceField(choices=("info", "warning", "error"))
     field = serializers.CharField()
@@ -56,13 +56,13 @@ class SchemePlanSerializer(serializers.Serializer[Any]):
     seconds = serializers.FloatField(allow_null=True, help_text="Of a job of the same kind; null: none ran yet")
     support = SupportSerializer()
     gate = serializers.DictField(child=serializers.FloatField())
-    problems = ProblemSerializer(many=True)
+    problems = QuantizeProblemSerializer(many=True)
 
 
 class CalibrationCountSerializer(serializers.Serializer[Any]):
     samples = serializers.IntegerField()
     tokens = serializers.IntegerField(help_text="Of all rows")
-    problems = ProblemSerializer(many=True)
+    problems = QuantizeProblemSerializer(many=True)
 
 
 class KeptTrafficSerializer(serializers.Serializer[Any]):
@@ -109,6 +109,12 @@ class RuleSerializer(serializers.Serializer[Any]):
     passed = serializers.BooleanField()
 
 
+class DeploySerializer(serializers.Serializer[Any]):
+    device = serializers.CharField()
+    gpus_per_replica = serializers.IntegerField()
+    options = serializers.DictField(help_text="Of the engine, beyond what the files say")
+
+
 class QuantizationSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     base = serializers.UUIDField()
@@ -132,6 +138,7 @@ class QuantizationSerializer(serializers.Serializer[Any]):
     rules = RuleSerializer(many=True)
     fallbacks = serializers.IntegerField(help_text="Products that were not made as asked")
     reason = serializers.CharField()
+    deploy = DeploySerializer(required=False, help_text="What a deployment of it is to ask for")
     created_at = serializers.DateTimeField()
 
 
@@ -164,6 +171,11 @@ class QuantizationDetailSerializer(QuantizationSerializer):
     sensitivity = SensitivitySerializer(many=True)
     report = serializers.DictField(help_text="Of the optimizer, all but its layers")
     base_figures = QuantizationFiguresSerializer(allow_null=True)
+    comparison = serializers.UUIDField(
+        required=False,
+        allow_null=True,
+        help_text="Newest job that compared it with its base, layer by layer: POST versions/{id}/compare",
+    )
 
 
 class QuantizationBaseSerializer(serializers.Serializer[Any]):

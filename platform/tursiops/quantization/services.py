@@ -65,7 +65,8 @@ def _start(base: Version, actor: Actor, asked: Asked, choice: Choice, key: str |
     )
     if job.subject_id != version.pk:  # the same request, sent at the same time, came first
         version.delete()
-        return Quantization.objects.select_related("job", "base").get(job=job)
+        first: Quantization = Quantization.objects.select_related("job", "base").get(job=job)
+        return first
     row: Quantization = Quantization.objects.create(
         base=base,
         version=version,

@@ -67,7 +67,7 @@ def as_corpus(team: Team, actor: Actor) -> Corpus:
 def erase(team: Team, actor: Actor) -> int:
     """Forget what is kept; corpora that were made of it are deleted as such. Rows that went."""
     key = traffic.key_of(str(team.pk))
-    count = int(wake.client().llen(key))  # type: ignore[arg-type] # redis-py types both of its clients at once
+    count = int(wake.client().llen(key))
     wake.client().delete(key)
     record_change(
         team=team,

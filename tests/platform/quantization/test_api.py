@@ -163,8 +163,15 @@ def test_a_report_s_layers_and_fallbacks_are_shown(client, version):
         ],
         "kept": ["lm_head"], "peak_memory": 10,
     }  # fmt: skip
-    row = factories.make_quantization(base=version, report=report)
+    row = factories.make_quantization(
+        base=version, report=report, figures={"serve_options": {"a": 1}}, tp=2, device="h200"
+    )
+    about = {"reference": {"version": str(version.pk)}, "other": {"version": str(row.version_id)}}
+    compared = factories.make_job(version.model.team, kind="registry.compare", spec=about)
+    factories.make_job(version.model.team, kind="registry.compare", spec={**about, "reference": {"version": "x"}})
     shown = client.get(f"/api/v1/quantizations/{row.pk}").json()
+    assert shown["comparison"] == str(compared.pk)
+    assert shown["deploy"] == {"device": "cuda", "gpus_per_replica": 2, "options": {"a": 1}}
     (layer,) = shown["layers"]
     assert (layer["name"], layer["fallback"], layer["damping"]) == ("layers.0.down", "not positive definite", 10.0)
     assert shown["report"] == {"kept": ["lm_head"], "peak_memory": 10}

@@ -162,6 +162,16 @@ def test_too_little_text_is_refused_with_numbers(large, team):
     assert plans.plan(large, asked(choice("fp8_dynamic"), device="h200"))["calibration"] is None
 
 
+def test_time_is_that_of_the_team_s_last_job_of_the_scheme(large, team, other_team):
+    assert planned(large, choice("w4a16_gptq"), device="h200")[0]["seconds"] is None
+    fields = {"scheme": "w4a16_gptq", "report": {"seconds": 120.0}}
+    factories.make_quantization(base=factories.make_version(team=team), **fields)
+    factories.make_quantization(other_team, **{**fields, "report": {"seconds": 1.0}})
+    per_parameter = 120.0 / factories.SMOLLM2_SHAPE["parameters"]
+    (one,) = planned(large, choice("w4a16_gptq"), device="h200")
+    assert one["seconds"] == pytest.approx(per_parameter * LLAMA_8B["parameters"], abs=0.1)
+
+
 def test_a_node_without_room_is_said(large):
     factories.make_node(disk_free=10**9, memory_available=10**9)
     (one,) = planned(large, choice("w4a16_gptq"), device="h200")

@@ -1500,7 +1500,7 @@ export interface components {
             samples: number;
             /** @description Of all rows */
             tokens: number;
-            problems: components["schemas"]["Problem"][];
+            problems: components["schemas"]["QuantizeProblem"][];
         };
         /** @description Narrows each field that names a row to the rows of the caller's team. */
         CalibrationInputRequest: {
@@ -1675,6 +1675,14 @@ export interface components {
             };
             /** @description Create it even where no replica fits now */
             force?: boolean;
+        };
+        Deploy: {
+            device: string;
+            gpus_per_replica: number;
+            /** @description Of the engine, beyond what the files say */
+            options: {
+                [key: string]: unknown;
+            };
         };
         Deployment: {
             /** Format: uuid */
@@ -2867,6 +2875,8 @@ export interface components {
             /** @description Products that were not made as asked */
             fallbacks: number;
             reason: string;
+            /** @description What a deployment of it is to ask for */
+            deploy?: components["schemas"]["Deploy"];
             /** Format: date-time */
             created_at: string;
         };
@@ -2917,6 +2927,8 @@ export interface components {
             /** @description Products that were not made as asked */
             fallbacks: number;
             reason: string;
+            /** @description What a deployment of it is to ask for */
+            deploy?: components["schemas"]["Deploy"];
             /** Format: date-time */
             created_at: string;
             layers: components["schemas"]["DoneLayer"][];
@@ -2926,6 +2938,11 @@ export interface components {
                 [key: string]: unknown;
             };
             base_figures: components["schemas"]["QuantizationFigures"] | null;
+            /**
+             * Format: uuid
+             * @description Newest job that compared it with its base, layer by layer: POST versions/{id}/compare
+             */
+            comparison?: string | null;
         };
         /** @description null: not measured. */
         QuantizationFigures: {
@@ -2992,6 +3009,13 @@ export interface components {
             plans: components["schemas"]["SchemePlan"][];
             /** @description null: no scheme needs data */
             calibration: components["schemas"]["CalibrationCount"] | null;
+        };
+        QuantizeProblem: {
+            code: string;
+            severity: components["schemas"]["SeverityEnum"];
+            field: string;
+            message: string;
+            proposal: string;
         };
         RecordInputRequest: {
             /** @default 16 */
@@ -3416,7 +3440,7 @@ export interface components {
             gate: {
                 [key: string]: number;
             };
-            problems: components["schemas"]["Problem"][];
+            problems: components["schemas"]["QuantizeProblem"][];
         };
         Sensitivity: {
             layer: string;
@@ -3443,6 +3467,13 @@ export interface components {
             language: components["schemas"]["LanguageEnum"] | components["schemas"]["BlankEnum"];
             theme?: components["schemas"]["ThemeEnum"];
         };
+        /**
+         * @description * `info` - info
+         *     * `warning` - warning
+         *     * `error` - error
+         * @enum {string}
+         */
+        SeverityEnum: "info" | "warning" | "error";
         /**
          * @description * `builtin` - builtin
          *     * `corpus` - corpus
@@ -5980,6 +6011,7 @@ export interface operations {
         parameters: {
             query?: {
                 base?: string;
+                job?: string;
                 /** @description A page number within the paginated result set. */
                 page?: number;
                 /** @description Number of results to return per page. */
