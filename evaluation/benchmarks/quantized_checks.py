@@ -66,7 +66,7 @@ def _products(name: str, dtype: torch.dtype, device: torch.device) -> list[Row]:
             for what, (value, right) in found.items():
                 what = what.strip()
                 worst[what] = max(worst[what], _error(value, right))
-            if coarse and isinstance(layer, ScaledLinear):
+            if isinstance(layer, ScaledLinear):
                 worst["behind a norm"] = max(worst["behind a norm"], _fused(layer, x, matrix, bias, dtype))
     rows = []
     for what, error in worst.items():

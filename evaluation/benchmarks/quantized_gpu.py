@@ -71,8 +71,10 @@ def kept(scheme: str) -> Method | None:
     return method
 
 
-def engine(schemes: list[str], bandwidth: float, deadline: float, keep: Callable[..., None]) -> None:
-    """bf16 first: the others' peer."""
+def engine(
+    schemes: list[str], bandwidth: float, deadline: float, keep: Callable[..., None], batches: list[int] | None
+) -> None:  # fmt: skip
+    """bf16 first: the others' peer. batches: of decodes alone; None: all of them, and prompts."""
     config = EngineConfig(
         format="safetensors", paths={}, device="cuda", dtype="bfloat16", max_model_len=LENGTH, max_num_seqs=ROWS,
         max_batched_tokens=BATCHED, prefix_cache=False,
@@ -81,6 +83,8 @@ def engine(schemes: list[str], bandwidth: float, deadline: float, keep: Callable
     for scheme in ["bf16", *schemes]:
         runner = random_runner(shapes.shape("llama8b"), config, 1, kept(scheme))
         for case in cases():
+            if batches is not None and (case.kind != "decode" or case.batch not in batches):
+                continue
             if time.monotonic() > deadline:
                 print(f"{scheme} {case.name}: not run, the time is over (--limit-s)", flush=True)
                 continue
@@ -124,6 +128,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=["checks", "times", "engine"])
     parser.add_argument("--schemes", nargs="+", choices=sorted(SCHEMES), help="default: all checked, three timed")
+    parser.add_argument("--rows", type=int, nargs="+", help="of tiles, and of the engine's decodes; default: all")
     parser.add_argument("--out", type=Path, default=report.ROOT / "docs" / "benchmarks")
     parser.add_argument("--device", default="h200", help="short name of the device, part of the file's name")
     parser.add_argument("--commit", default="", help="where the tree has no git")
@@ -153,15 +158,17 @@ def main(arguments: list[str]) -> int:
             keep(*part)
 
     def tiles() -> None:
-        for line in quantized_tiles.run(timed, bandwidth):
+        for line in quantized_tiles.run(timed, bandwidth, options.rows):
             print(line, flush=True)
 
     def times() -> None:
         for part in quantized_times.run(timed, bandwidth):
             keep(*part)
 
-    parts = {"checks": checks, "tiles": tiles, "times": times,
-             "engine": lambda: engine(timed, bandwidth, deadline, keep)}  # fmt: skip
+    parts: dict[str, Callable[[], None]] = {
+        "checks": checks, "tiles": tiles, "times": times,
+        "engine": lambda: engine(timed, bandwidth, deadline, keep, options.rows),
+    }  # fmt: skip
     for part in options.only:
         begun = time.monotonic()
         try:

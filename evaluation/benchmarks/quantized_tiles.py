@@ -11,15 +11,18 @@ import itertools
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
 from engines.native.kernels import quantize, scaled, upcast
-from engines.native.kernels.packed import BLOCK, Packed
+from engines.native.kernels.packed import BLOCK, Packed, part_of
+from engines.native.kernels.packed import FORMS as BITS
 from engines.native.kernels.scaled import ScaledPlan, Tile
 from engines.native.kernels.upcast import UpcastPlan
 from evaluation.benchmarks.gpu_timing import chain_microseconds
-from evaluation.benchmarks.quantized_times import WEIGHTS, layers
+from evaluation.benchmarks.quantized_cases import SCHEMES
+from evaluation.benchmarks.quantized_times import NORMED, WEIGHTS, layers
 
 Work = Callable[[Packed], object]
 FORMS = {"w4a16": "int4", "fp8": "fp8", "int8": "int8"}
@@ -27,17 +30,30 @@ FEW, SOME, MANY = (1, 32, 64), (128, 256), (8192,)
 PROCESSES = 12
 
 
-def candidates(kind: str, name: str, count: int) -> list[UpcastPlan | ScaledPlan | Tile]:
+def candidates(kind: str, scheme: str, name: str, count: int) -> list[UpcastPlan | ScaledPlan | Tile]:
     outputs, inputs = WEIGHTS[name]
+    form, group = FORMS[scheme], SCHEMES[scheme].weight.group
+    block = part_of(form, inputs, group) * 16 // BITS[form]
     steps = inputs // BLOCK
-    splits = (1,) if name == "gate_up" else (1, 2, 4, 8)
+    splits = (1,) if name == "gate_up" else (1, 2, 4, 8) if count <= 64 else (1, 2, 4)
     found: list[UpcastPlan | ScaledPlan | Tile] = []
     if kind == "upcast":
+        block_m = min(max(16, count), 128)
+        tiles = [(64, 4, 4), (64, 4, 6), (128, 4, 3), (128, 4, 4), (128, 8, 3), (128, 8, 4)]
+        if count >= 64:  # whole, or as several blocks that share what is in the L2 cache
+            tiles = [(128, 8, 2), (128, 8, 3), (128, 8, 4), (64, 4, 3), (64, 4, 4)]
+        blocks_m = {block_m, min(block_m, 64)}
+        for (block_n, warps, stages), cut, high in itertools.product(tiles, splits, sorted(blocks_m)):
+            for wide in (block, 2 * block) if not group else (block,):
+                if -(-outputs // block_n) * cut <= 132 * 8:
+                    parts = inputs // wide
+                    found.append(UpcastPlan(high, block_n, wide, warps, stages, cut, -(-parts // cut)))
+    elif kind == "scaled" and count <= 64:
         block_m = max(16, count)
-        tiles = [(64, 4, 4), (64, 4, 6), (64, 4, 8), (128, 4, 5), (128, 8, 5)]
-        for (block_n, warps, stages), cut in itertools.product(tiles, splits):
-            if -(-outputs // block_n) * cut <= 132 * 8:
-                found.append(UpcastPlan(block_m, block_n, warps, stages, cut, -(-steps // cut)))
+        tiles_8 = [(64, 256, 4, 4), (64, 256, 4, 6), (64, 128, 4, 8), (128, 256, 8, 4), (128, 128, 4, 6)]
+        for (block_n, block_k, warps, stages), cut in itertools.product(tiles_8, splits):
+            parts = inputs // block_k
+            found.append(ScaledPlan(block_m, block_n, block_k, warps, stages, cut, -(-parts // cut)))
     elif kind == "scaled":
         for (block_m, block_n, warps, stages), cut in itertools.product(
             [(128, 64, 4, 5), (128, 128, 8, 4), (64, 64, 4, 6), (64, 128, 8, 5)], splits[:3]
@@ -55,7 +71,7 @@ def works(kind: str, scheme: str, name: str, count: int) -> dict[str, Work]:
     gated = name == "gate_up"
     found: dict[str, Work] = {}
     if kind == "upcast":
-        for made in candidates(kind, name, count):
+        for made in candidates(kind, scheme, name, count):
             assert isinstance(made, UpcastPlan)
             if gated:
                 found[str(made)] = lambda w, made=made: upcast.upcast_gated(x, w, None, made)  # type: ignore[misc] # a lambda's default
@@ -64,7 +80,7 @@ def works(kind: str, scheme: str, name: str, count: int) -> dict[str, Work]:
         return found
     values = torch.int8 if FORMS[scheme] == "int8" else torch.float8_e4m3fn
     rows = quantize.quantize(x, values, quantize.TOKEN)
-    for made in candidates(kind, name, count):
+    for made in candidates(kind, scheme, name, count):
         if isinstance(made, ScaledPlan):
             if gated:
                 found[str(made)] = lambda w, made=made: scaled.scaled_gated(rows, w, None, made)  # type: ignore[misc] # a lambda's default
@@ -83,15 +99,23 @@ def works(kind: str, scheme: str, name: str, count: int) -> dict[str, Work]:
     return found
 
 
-def cases(schemes: list[str]) -> list[tuple[str, str, str, int]]:
+def cases(schemes: list[str], rows: list[int] | None) -> list[tuple[str, str, str, int]]:
     found = []
     for scheme in schemes:
         if scheme not in FORMS:
             continue
-        kinds = [("upcast", FEW)] if FORMS[scheme] == "int4" else [("upcast", FEW), ("scaled", SOME), ("product", MANY)]
+        if FORMS[scheme] == "int4":
+            kinds: list[tuple[str, tuple[int, ...]]] = [("upcast", (*FEW, *SOME))]
+        else:
+            kinds = [("upcast", FEW), ("scaled", (*FEW, *SOME)), ("product", MANY)]
         if FORMS[scheme] == "int8":
             kinds = kinds[1:]  # its few rows differ from fp8's in arithmetic only
-        found += [(kind, scheme, name, count) for kind, counts in kinds for name in WEIGHTS for count in counts]
+        for kind, counts in kinds:
+            for name, count in itertools.product(WEIGHTS, counts):
+                if kind == "upcast" and FORMS[scheme] != "int4" and name in NORMED:
+                    continue  # multiplied in 8 bits
+                if rows is None or count in rows:
+                    found.append((kind, scheme, name, count))
     return found
 
 
@@ -106,9 +130,9 @@ def _compile(case: tuple[str, str, int]) -> None:
                 torch.cuda.synchronize()
 
 
-def run(schemes: list[str], bandwidth: float) -> Iterator[str]:
-    """One line a case: the four best, and what failed."""
-    asked = cases(schemes)
+def run(schemes: list[str], bandwidth: float, rows: list[int] | None = None) -> Iterator[str]:
+    """One line a case: the five best, and what failed. rows: which cases; None: all."""
+    asked = cases(schemes, rows)
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         list(pool.imap_unordered(_compile, sorted({(kind, scheme, count) for kind, scheme, _, count in asked})))
     for (scheme, name), group in itertools.groupby(
@@ -121,7 +145,7 @@ def run(schemes: list[str], bandwidth: float) -> Iterator[str]:
             failed: Counter[str] = Counter()
             for label, work in works(kind, scheme, name, count).items():
                 try:
-                    chain = [lambda w=layer.weight, work=work: work(w) for layer in made]  # type: ignore[misc] # a lambda's default
+                    chain: list[Callable[[], object]] = [partial(work, layer.weight) for layer in made]
                     times.append((chain_microseconds(chain), label))
                 except Exception as error:  # too much shared memory, say: the others are still to be seen
                     torch.cuda.synchronize()

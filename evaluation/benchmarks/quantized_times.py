@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from engines.native.kernels import fused, linear
+from engines.native.kernels.quantize import QuantizedRows, quantize
 from engines.native.layers.linear import DenseLinear
 from engines.native.layers.quantized import Place
-from engines.native.layers.quantized_gpu import GpuMethod, UpcastLinear
+from engines.native.layers.quantized_gpu import GpuMethod, ScaledLinear, UpcastLinear
 from engines.native.ops.triton_ops import TritonOps
 from evaluation.benchmarks.gpu_timing import chain_microseconds
 from evaluation.benchmarks.quantized_cases import SCHEMES, quantized
@@ -18,6 +19,8 @@ from evaluation.benchmarks.report import Row
 
 WEIGHTS = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28_672, 4096), "down": (4096, 14_336)}
 """[outputs, inputs]"""
+NORMED = ("qkv", "gate_up")
+"""Read the output of a norm."""
 ROWS = (1, 8, 32, 64, 128, 256, 8192)
 BYTES = 300_000_000  # of the weights of one chain: several times the L2 cache
 
@@ -70,7 +73,8 @@ def bf16_times(counts: tuple[int, ...]) -> dict[tuple[str, int], tuple[float, fl
 
 
 def run(schemes: list[str], bandwidth: float) -> Iterator[list[Row]]:
-    """Of each scheme: product by product, then all four together as a layer has them."""
+    """Of each scheme: product by product, then all four together as a layer has them. qkv and gate_up read what a norm
+    has quantized, where it does; o and down what attention and silu × up leave."""
     bf16 = bf16_times(ROWS)
     yield [
         Row(f"bf16 layer, {count} rows", "products", sum(bf16[name, count][0] for name in WEIGHTS), "µs", "lower",
@@ -104,7 +108,11 @@ def run(schemes: list[str], bandwidth: float) -> Iterator[list[Row]]:
 
 
 def _time(name: str, made: list[UpcastLinear], count: int) -> float:
-    x = torch.randn(count, WEIGHTS[name][1], device="cuda").bfloat16()
+    x: torch.Tensor | QuantizedRows = torch.randn(count, WEIGHTS[name][1], device="cuda").bfloat16()
+    first = made[0]
+    if isinstance(first, ScaledLinear) and name in NORMED and first.quantizes(count, normed=True):
+        assert isinstance(x, torch.Tensor)
+        x = quantize(x, first.values, first.kind, first.given)
     if name == "gate_up":
         return chain_microseconds([lambda layer=layer: layer.gated(x) for layer in made])  # type: ignore[misc] # a lambda's default
     return chain_microseconds([lambda layer=layer: layer.summands(x) for layer in made])  # type: ignore[misc] # a lambda's default

@@ -1,9 +1,9 @@
 """How a quantized weight lies in a GPU's memory, so that a kernel takes whole registers of it apart in place.
 
-A block is 128 inputs of one output, cut into parts: 2 of 64 inputs for 8 bits, 4 of 32 for 4 bits. A word of 16 bits
-holds one input of each part, the first part in the lowest bits: word j of a block is inputs j, j + 64, or j, j + 32,
-j + 64, j + 96. A word is as wide as an activation, so the values that come out of it stand where the tensor cores
-want them, and no value moves between threads.
+A block of one output's inputs is cut into parts: 2 of 64 inputs for 8 bits, 4 of 64 for 4 bits (of 32 where groups or
+the inputs are not whole 64s, whole 256s). A word of 16 bits holds one input of each part, the first part in the lowest
+bits: word j of a block is inputs j and j + 64, or j, j + 64, j + 128, j + 192. A word is as wide as an activation, so
+the values that come out of it stand where the tensor cores want them, and no value moves between threads.
 
 Words of 8 bits read as bytes are a plain matrix whose inputs are in another order (`order`): two such matrices
 multiply like plain ones, so the same memory serves products with 8-bit activations (`kernels.scaled`).
@@ -23,10 +23,10 @@ FORMS = {"int4": 4, "int8": 8, "fp8": 8}
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """words: int16 [out, blocks × 128 / parts]. form: a key of FORMS. inputs: before they were padded to whole blocks.
+    """words: int16 [out, blocks × part]. form: a key of FORMS. inputs: before they were padded to whole blocks.
 
     scales: [groups, out / height], float32 or 16 bits; groups of `group` inputs, 0: one group. height: outputs that
-    share a scale, 1 or 128. zeros: of int4, uint8 [groups, out], or None for 8.
+    share a scale, 1 or 128. zeros: of int4, uint8 [groups, out], or None for 8. part: inputs of a part.
     """
 
     form: str
@@ -36,6 +36,11 @@ class Packed:
     inputs: int
     group: int = 0
     height: int = 1
+    part: int = 64
+
+    @property
+    def block(self) -> int:
+        return self.part * 16 // FORMS[self.form]
 
     @property
     def outputs(self) -> int:
@@ -62,12 +67,17 @@ def fits(form: str, group: int) -> bool:
     return group % (BLOCK * FORMS[form] // 16) == 0
 
 
-def pack(values: torch.Tensor, form: str) -> torch.Tensor:
+def part_of(form: str, inputs: int, group: int) -> int:
+    """Inputs of a part: as many as a line of the memory has words, where that pads nothing and groups allow it."""
+    return 32 if form == "int4" and (group % 64 or -(-inputs // BLOCK) % 2) else 64
+
+
+def pack(values: torch.Tensor, form: str, part: int = 64) -> torch.Tensor:
     """values [out, in] (int8, float8_e4m3fn; of int4 uint8 0 … 15) → words; what is padded is 0, of int4 8."""
     bits = FORMS[form]
     parts, bytes_ = 16 // bits, values.view(torch.uint8)
-    bytes_ = F.pad(bytes_, (0, -values.shape[1] % BLOCK), value=8 if bits == 4 else 0)
-    blocks = bytes_.view(len(values), -1, parts, BLOCK // parts)
+    bytes_ = F.pad(bytes_, (0, -values.shape[1] % (part * parts)), value=8 if bits == 4 else 0)
+    blocks = bytes_.view(len(values), -1, parts, part)
     if bits == 8:
         return blocks.transpose(2, 3).contiguous().view(torch.int16).flatten(1)
     low, high = (blocks[:, :, at] | blocks[:, :, at + 1] << 4 for at in (0, 2))

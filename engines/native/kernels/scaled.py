@@ -16,11 +16,12 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from engines.native.kernels import INTERPRETED
+from engines.native.kernels import INTERPRETED, linear
 from engines.native.kernels.dependent import ask_for, begin, dependent, wait
 from engines.native.kernels.linear import LEAST_INPUTS, MOST_SPLITS, SHARED, WIDE, processors
 from engines.native.kernels.packed import BLOCK, Packed
 from engines.native.kernels.quantize import QuantizedRows
+from engines.native.kernels.upcast import SHARED_BEFORE
 
 AHEAD = 128  # pairs of bytes of each band that are asked for before the rows are there
 GROUP_M = 16  # blocks of rows that one band is multiplied with before the next band's turn
@@ -39,12 +40,21 @@ class ScaledPlan:
     steps: int
 
 
-def plan(*, rows: int, outputs: int, inputs: int, gated: bool, processors: int) -> ScaledPlan:
-    """outputs: of the result, so half the rows of a gated weight. inputs: padded to whole blocks."""
+def plan(
+    *, rows: int, outputs: int, inputs: int, grouped: bool, gated: bool, processors: int, shared: int = SHARED
+) -> ScaledPlan:  # fmt: skip
+    """outputs: of the result, so half the rows of a gated weight. inputs: padded to whole blocks. grouped: scales are
+    of 128 inputs. Up to 64 rows nothing stands between the bytes and the tensor cores: tiles are `linear.plan`'s, two
+    of these values for one of 16 bits."""
     block_m = min(max(16, 1 << (rows - 1).bit_length()), 128)
+    if block_m <= 64 and not grouped and inputs % (2 * BLOCK) == 0 and shared == SHARED:
+        like = linear.plan(rows=rows, outputs=outputs, inputs=inputs // 2, gated=gated, processors=processors)
+        return ScaledPlan(
+            like.block_m, like.block_n, 2 * like.block_k, like.warps, like.stages, like.splits, like.steps
+        )  # fmt: skip
     steps = inputs // BLOCK
     block_n, warps = (128, 8) if block_m == 128 else (64, 4)
-    stages = 4
+    stages = max(2, min(4, shared // ((block_n + block_m) * BLOCK)))
     if gated or outputs > WIDE:
         return ScaledPlan(block_m, block_n, BLOCK, warps, stages, 1, steps)
     bands = -(-outputs // block_n) * -(-rows // block_m)
@@ -95,7 +105,7 @@ def scaled_linear_kernel(
             part = tl.dot(w, v, input_precision="ieee", out_dtype=tl.float32 if FP8 or INTERP else tl.int32)
             acc += part.to(tl.float32) * (scale[:, None] * x_scale[None, :])
         elif FP8:
-            acc = tl.dot(w, v, acc, input_precision="ieee", max_num_imprecise_acc=BLOCK_K)
+            acc = tl.dot(w, v, acc, input_precision="ieee", max_num_imprecise_acc=128)
         else:
             acc = tl.dot(w, v, acc, input_precision="ieee", out_dtype=acc.dtype)
         w_at += BLOCK_K
@@ -155,7 +165,9 @@ def scaled_linear(
     rows, outputs, inputs = len(x), weight.outputs, weight.padded
     if made is None:
         made = plan(
-            rows=rows, outputs=outputs, inputs=inputs, gated=False, processors=processors(x.values.device)
+            rows=rows, outputs=outputs, inputs=inputs, grouped=x.scales.dim() == 2, gated=False,
+            processors=processors(x.values.device),
+            shared=SHARED if dependent(x.values.device) else SHARED_BEFORE,
         )  # fmt: skip
     if not splits or made.splits == 1:
         made = replace(made, splits=1, steps=inputs // made.block_k)
@@ -173,7 +185,11 @@ def scaled_gated(
     """silu(x times the first half of `weight`) × (x times the second half): [t, f] in x.dtype; bias [2 f]."""
     rows, outputs, inputs = len(x), weight.outputs // 2, weight.padded
     if made is None:
-        made = plan(rows=rows, outputs=outputs, inputs=inputs, gated=True, processors=processors(x.values.device))
+        made = plan(
+            rows=rows, outputs=outputs, inputs=inputs, grouped=x.scales.dim() == 2, gated=True,
+            processors=processors(x.values.device),
+            shared=SHARED if dependent(x.values.device) else SHARED_BEFORE,
+        )  # fmt: skip
     out = torch.empty(rows, outputs, dtype=x.dtype, device=x.values.device)
     _launch(x, weight, bias, out, made, gated=True)
     return out

@@ -23,41 +23,59 @@ import triton.language as tl
 from engines.native.kernels import INTERPRETED
 from engines.native.kernels.dependent import ask_for, begin, dependent, wait
 from engines.native.kernels.linear import LEAST_INPUTS, MOST_SPLITS, SHARED, WIDE, processors
-from engines.native.kernels.packed import BLOCK, FORMS, Packed
+from engines.native.kernels.packed import FORMS, Packed
 
 MANY_ROWS = 256
 """More are left to products with 8-bit activations, or to a widened copy."""
+SHARED_BEFORE = 99 * 1024  # bytes that a program may have on sm_89; on sm_80 more
 AHEAD = 128  # words of each band that are asked for before the rows are there
 
 
 @dataclass(frozen=True, slots=True)
 class UpcastPlan:
-    """block_m rows against block_n outputs × 128 inputs per step, `steps` of them in each of `splits`."""
+    """block_m rows against block_n outputs × block_k inputs per step, `steps` of them in each of `splits`. block_k: a
+    block, or two of a weight without groups."""
 
     block_m: int
     block_n: int
+    block_k: int
     warps: int
     stages: int
     splits: int
     steps: int
 
 
-def plan(*, form: str, rows: int, outputs: int, inputs: int, gated: bool, processors: int) -> UpcastPlan:
-    """For up to MANY_ROWS rows. outputs: of the result, so half the rows of a gated weight."""
-    block_m = min(max(16, 1 << (rows - 1).bit_length()), 128)
-    steps = -(-inputs // BLOCK)
-    block_n = 64 if block_m <= 64 else 128
-    warps = block_n // 16
-    step_bytes = block_n * FORMS[form] * BLOCK // 8 + block_m * BLOCK * 2
-    stages = min(8 if form == "int4" else 6, max(2, SHARED // 3 // step_bytes))
-    if gated or outputs > WIDE:
-        return UpcastPlan(block_m, block_n, warps, stages, 1, steps)
-    bands = -(-outputs // block_n) * -(-rows // block_m)
-    places = max(1, min(4, SHARED // (stages * step_bytes))) * processors
-    splits = 1
-    while splits < MOST_SPLITS and bands * splits * 2 <= places and inputs >= splits * 2 * LEAST_INPUTS:
-        splits *= 2
-    return UpcastPlan(block_m, block_n, warps, stages, splits, -(-steps // splits))
+def plan(
+    *, form: str, rows: int, outputs: int, inputs: int, block: int, gated: bool, processors: int, shared: int = SHARED
+) -> UpcastPlan:  # fmt: skip
+    """For up to MANY_ROWS rows; tiles measured on an H200. outputs: of the result, so half the rows of a gated weight.
+    block: inputs of a block (`Packed.block`), one of which a step takes. shared: bytes that a program may have."""
+    block_m = min(max(16, 1 << (rows - 1).bit_length()), 64)
+    steps = -(-inputs // block)
+    four = form == "int4"
+    depths: tuple[int, ...]
+    wide = gated or outputs > WIDE
+    if block_m == 64 and four:
+        block_n, warps, depths = 128, 8, (4,)
+    elif wide and not (four and block_m == 16):
+        block_n, warps, depths = 128, 8, (5,)
+    else:
+        block_n, warps, depths = 64, 4, {16: (6, 4) if four else (8, 6), 32: (6, 4), 64: (4,)}[block_m]
+    step_bytes = block_n * FORMS[form] * block // 8 + block_m * block * 2
+    found = []
+    for depth in depths:
+        stages = max(2, min(depth, shared // step_bytes))
+        places = max(1, min(4, SHARED // (stages * step_bytes))) * processors
+        bands = -(-outputs // block_n) * -(-rows // block_m)
+        splits = 1
+        while (
+            not wide and splits < MOST_SPLITS and bands * splits * 2 <= places and inputs >= splits * 2 * LEAST_INPUTS
+        ):
+            splits *= 2
+        used = bands * splits / (-(-bands * splits // places) * places)
+        found.append((round(used, 1), stages, splits))
+    _, stages, splits = max(found)  # where they use the device alike, the deeper pipeline
+    return UpcastPlan(block_m, block_n, block, warps, stages, splits, -(-steps // splits))
 
 
 @triton.jit
@@ -201,12 +219,40 @@ def _of_group(first, group, stride, mask):
 
 
 @triton.jit
-def _activations(x_at, used, left, EVEN: tl.constexpr, INTERP: tl.constexpr):
-    """Those of one part; left: how many inputs there are from its first on."""
-    if EVEN:
-        v = tl.load(x_at, mask=used, other=0.0)
+def _of_groups(
+    first, at, inputs, stride, mask, GROUP: tl.constexpr, SPAN: tl.constexpr, SPANS: tl.constexpr
+):  # fmt: skip
+    """Those of the SPANS spans of a step that begins at input `at`: always four tensors, the last ones not used."""
+    s0 = tl.zeros(mask.shape, tl.float32)
+    s1, s2, s3 = s0, s0, s0
+    if GROUP > 0:
+        last = inputs - 1  # what the step after the last asks for is not used
+        s0 = _of_group(first, tl.minimum(at, last) // GROUP, stride, mask)
+        if SPANS > 1:
+            s1 = _of_group(first, tl.minimum(at + SPAN, last) // GROUP, stride, mask)
+        if SPANS > 2:
+            s2 = _of_group(first, tl.minimum(at + 2 * SPAN, last) // GROUP, stride, mask)
+            s3 = _of_group(first, tl.minimum(at + 3 * SPAN, last) // GROUP, stride, mask)
+    return s0, s1, s2, s3
+
+
+@triton.jit
+def _nth(s0, s1, s2, s3, AT: tl.constexpr):
+    if AT == 0:
+        found = s0
+    elif AT == 1:
+        found = s1
+    elif AT == 2:
+        found = s2
     else:
-        v = tl.load(x_at, mask=used & (tl.arange(0, x_at.shape[0]) < left)[:, None], other=0.0)
+        found = s3
+    return found
+
+
+@triton.jit
+def _activations(x_at, used, k, left, EVEN: tl.constexpr, INTERP: tl.constexpr):
+    """Those of one part, at inputs k from x_at on; left: how many inputs there are from its first on."""
+    v = tl.load(x_at, mask=used, other=0.0) if EVEN else tl.load(x_at, mask=used & (k < left)[:, None], other=0.0)
     if INTERP:
         v = v.to(tl.float32)
     return v
@@ -214,14 +260,15 @@ def _activations(x_at, used, left, EVEN: tl.constexpr, INTERP: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows", "steps"])
 def upcast_linear_kernel(
-    x, words, scales, zeros, bias, out, rows, outputs, inputs, steps, split_stride, scale_stride,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FORM: tl.constexpr, GROUP: tl.constexpr, HEIGHT: tl.constexpr,
+    x, words, scales, zeros, bias, out, rows, outputs, inputs, steps, split_stride, scale_stride, word_stride,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr, PART: tl.constexpr, FORM: tl.constexpr,
+    GROUP: tl.constexpr, HEIGHT: tl.constexpr,
     GATED: tl.constexpr, EVEN: tl.constexpr, HALF: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr,
     INTERP: tl.constexpr,
 ):  # fmt: skip
     """Grid: (blocks of rows, bands of outputs, splits). x [rows, inputs] times the weight (fields of `Packed`: GROUP is
-    group, HEIGHT height), transposed, plus bias where it is not None, into out [rows, outputs], or each split's sum
-    into its own, split_stride apart.
+    group, HEIGHT height, PART part), transposed, plus bias where it is not None, into out [rows, outputs], or each
+    split's sum into its own, split_stride apart. A step takes WORDS words of each output: a block, or two if no groups.
 
     GATED: the weight has 2 × outputs rows, the gates first; a band is BLOCK_N / 2 of the gates and the same of what
     they let through, and out is silu(gate) × up. EVEN: no band and no step of the inputs is partly empty. HALF: x is
@@ -229,56 +276,60 @@ def upcast_linear_kernel(
     """
     begin(DEPENDENT)
     PARTS: tl.constexpr = 4 if FORM == "int4" else 2
-    PART: tl.constexpr = 128 // PARTS
-    # inputs whose sum gets one scale
-    SPAN: tl.constexpr = 128 if GROUP % 128 == 0 else GROUP if 128 % GROUP == 0 else PART
+    STEP: tl.constexpr = WORDS * PARTS
+    # inputs whose sum gets one scale, and how many such there are in a step
+    SPAN: tl.constexpr = STEP if GROUP % STEP == 0 else GROUP if STEP % GROUP == 0 else PART
+    SPANS: tl.constexpr = STEP // SPAN
     split = tl.program_id(2)
     lane = tl.arange(0, BLOCK_N)
     WIDTH: tl.constexpr = BLOCK_N // 2 if GATED else BLOCK_N
     n = tl.program_id(1) * WIDTH + lane % WIDTH
     row = n + lane // WIDTH * outputs
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    k = tl.arange(0, PART)
+    j = tl.arange(0, WORDS)
+    k = j // PART * (PART * PARTS) + j % PART  # the input of a word's first part
     first = split * steps
-    band = words + row.to(tl.int64) * (tl.cdiv(inputs, 128) * PART) + first * PART
+    band = words + row.to(tl.int64) * word_stride + first * WORDS
     if AHEAD > 0:
         ask_for(band, AHEAD)
     here, used = n < outputs, (m < rows)[None, :]
     scale_at = scales + row // HEIGHT
-    if GROUP > 0:  # weights, too: no kernel writes them
-        scale = _of_group(scale_at, first * 128 // GROUP, scale_stride, here)
-        if zeros is not None:
-            zero = _of_group(zeros + row, first * 128 // GROUP, scale_stride, here)
+    s0, s1, s2, s3 = _of_groups(scale_at, first * STEP, inputs, scale_stride, here, GROUP, SPAN, SPANS)  # weights, too
+    if zeros is not None:
+        z0, z1, z2, z3 = _of_groups(zeros + row, first * STEP, inputs, scale_stride, here, GROUP, SPAN, SPANS)
     wait(DEPENDENT)
-    w_at = band[:, None] + k[None, :]
-    x_at = x + first * 128 + m[None, :] * inputs + k[:, None]
+    w_at = band[:, None] + j[None, :]
+    x_at = x + first * STEP + m[None, :] * inputs + k[:, None]
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
-    for step in range(first, tl.minimum(first + steps, tl.cdiv(inputs, 128))):
+    for step in range(first, tl.minimum(first + steps, tl.cdiv(inputs, STEP))):
         q = tl.load(w_at) if EVEN else tl.load(w_at, mask=here[:, None], other=0)
+        left = inputs - step * STEP
         if GROUP == 0:
             for part in tl.static_range(PARTS):
-                v = _activations(x_at + part * PART, used, inputs - step * 128 - part * PART, EVEN, INTERP)
+                v = _activations(x_at + part * PART, used, k, left - part * PART, EVEN, INTERP)
                 acc = tl.dot(_widened(q, part, FORM, HALF, INTERP), v, acc, input_precision="ieee")
-        else:
+        else:  # scales of the next step are asked for before this one's are used
+            n0, n1, n2, n3 = _of_groups(scale_at, (step + 1) * STEP, inputs, scale_stride, here, GROUP, SPAN, SPANS)
             total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
             plain = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)  # sums of activations alone, for zeros
             for part in tl.static_range(PARTS):
-                v = _activations(x_at + part * PART, used, inputs - step * 128 - part * PART, EVEN, INTERP)
+                v = _activations(x_at + part * PART, used, k, left - part * PART, EVEN, INTERP)
                 total = tl.dot(_widened(q, part, FORM, HALF, INTERP), v, total, input_precision="ieee")
                 if zeros is not None:
                     plain = tl.dot(tl.full([BLOCK_N, PART], 1.0, v.dtype), v, plain, input_precision="ieee")
                 if (part + 1) * PART % SPAN == 0:
                     if zeros is not None:
-                        total -= plain * (zero - 8.0)[:, None]
+                        total -= plain * (_nth(z0, z1, z2, z3, (part + 1) * PART // SPAN - 1) - 8.0)[:, None]
                         plain = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
-                    acc += total * scale[:, None]
+                    acc += total * _nth(s0, s1, s2, s3, (part + 1) * PART // SPAN - 1)[:, None]
                     total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
-                    after = tl.minimum(step * 128 + (part + 1) * PART, inputs - 1) // GROUP
-                    scale = _of_group(scale_at, after, scale_stride, here)  # used one step later
-                    if zeros is not None:
-                        zero = _of_group(zeros + row, after, scale_stride, here)
-        w_at += PART
-        x_at += 128
+            s0, s1, s2, s3 = n0, n1, n2, n3
+            if zeros is not None:
+                z0, z1, z2, z3 = _of_groups(
+                    zeros + row, (step + 1) * STEP, inputs, scale_stride, here, GROUP, SPAN, SPANS
+                )
+        w_at += WORDS
+        x_at += STEP
     if GROUP == 0:
         acc *= tl.load(scale_at, mask=here, other=0.0).to(tl.float32)[:, None]
     if bias is not None:
@@ -294,21 +345,20 @@ def upcast_linear_kernel(
 
 @triton.jit
 def widen_kernel(
-    words, scales, zeros, out, outputs, inputs, scale_stride,
-    BLOCK_N: tl.constexpr, FORM: tl.constexpr, GROUP: tl.constexpr, HEIGHT: tl.constexpr, HALF: tl.constexpr,
-    INTERP: tl.constexpr,
+    words, scales, zeros, out, outputs, inputs, scale_stride, word_stride,
+    BLOCK_N: tl.constexpr, PART: tl.constexpr, FORM: tl.constexpr, GROUP: tl.constexpr, HEIGHT: tl.constexpr,
+    HALF: tl.constexpr, INTERP: tl.constexpr,
 ):  # fmt: skip
     """Grid: (blocks of inputs, bands of outputs). The weight as out [outputs, inputs], in 16 bits."""
     PARTS: tl.constexpr = 4 if FORM == "int4" else 2
-    PART: tl.constexpr = 128 // PARTS
     block = tl.program_id(0)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, PART)
     here = n < outputs
     row = n.to(tl.int64)
-    q = tl.load(words + row[:, None] * (tl.cdiv(inputs, 128) * PART) + block * PART + k[None, :], mask=here[:, None])
+    q = tl.load(words + row[:, None] * word_stride + block * PART + k[None, :], mask=here[:, None])
     for part in tl.static_range(PARTS):
-        at = block * 128 + part * PART
+        at = (block * PARTS + part) * PART
         group = tl.minimum(at, inputs - 1) // GROUP if GROUP > 0 else 0
         value = _widened(q, part, FORM, HALF, INTERP).to(tl.float32)
         if zeros is not None:
@@ -326,13 +376,14 @@ def upcast_linear(
     (rows, inputs), outputs = x.shape, weight.outputs
     if made is None:
         made = plan(
-            form=weight.form, rows=rows, outputs=outputs, inputs=inputs, gated=False, processors=processors(x.device)
+            form=weight.form, rows=rows, outputs=outputs, inputs=inputs, block=weight.block, gated=False,
+            processors=processors(x.device), shared=SHARED if dependent(x.device) else SHARED_BEFORE,
         )  # fmt: skip
     if not splits or made.splits == 1:
-        made = replace(made, splits=1, steps=-(-inputs // BLOCK))
+        made = replace(made, splits=1, steps=-(-inputs // made.block_k))
         out = x.new_empty(rows, outputs)
     else:  # rounding steps up may leave the last splits nothing
-        made = replace(made, splits=-(-inputs // (made.steps * BLOCK)))
+        made = replace(made, splits=-(-inputs // (made.steps * made.block_k)))
         out = torch.empty(made.splits, rows, outputs, dtype=torch.float32, device=x.device)
     _launch(x, weight, bias, out, made, gated=False)
     return out
@@ -345,7 +396,8 @@ def upcast_gated(
     (rows, inputs), outputs = x.shape, weight.outputs // 2
     if made is None:
         made = plan(
-            form=weight.form, rows=rows, outputs=outputs, inputs=inputs, gated=True, processors=processors(x.device)
+            form=weight.form, rows=rows, outputs=outputs, inputs=inputs, block=weight.block, gated=True,
+            processors=processors(x.device), shared=SHARED if dependent(x.device) else SHARED_BEFORE,
         )  # fmt: skip
     out = x.new_empty(rows, outputs)
     _launch(x, weight, bias, out, made, gated=True)
@@ -355,10 +407,10 @@ def upcast_gated(
 def widen(weight: Packed, out: torch.Tensor) -> torch.Tensor:
     """The weight in out [outputs, inputs], bfloat16 or float16, rounded once."""
     rows = 32
-    widen_kernel[(weight.padded // BLOCK, -(-weight.outputs // rows))](
+    widen_kernel[(weight.padded // weight.block, -(-weight.outputs // rows))](
         weight.words, weight.scales, weight.zeros, out, weight.outputs, weight.inputs, weight.scales.shape[1],
-        BLOCK_N=rows, FORM=weight.form, GROUP=weight.group, HEIGHT=weight.height, HALF=out.dtype == torch.float16,
-        INTERP=INTERPRETED, num_warps=4,
+        weight.words.shape[1], BLOCK_N=rows, PART=weight.part, FORM=weight.form, GROUP=weight.group,
+        HEIGHT=weight.height, HALF=out.dtype == torch.float16, INTERP=INTERPRETED, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -371,8 +423,9 @@ def _launch(
     width = made.block_n // 2 if gated else made.block_n
     upcast_linear_kernel[(-(-rows // made.block_m), -(-outputs // width), made.splits)](
         x, weight.words, weight.scales, weight.zeros, bias, out, rows, outputs, inputs, made.steps, rows * outputs,
-        weight.scales.shape[1], BLOCK_M=made.block_m, BLOCK_N=made.block_n, FORM=weight.form, GROUP=weight.group,
-        HEIGHT=weight.height, GATED=gated, EVEN=outputs % width == 0 and inputs % BLOCK == 0,
+        weight.scales.shape[1], weight.words.shape[1], BLOCK_M=made.block_m, BLOCK_N=made.block_n,
+        WORDS=made.block_k * FORMS[weight.form] // 16, PART=weight.part, FORM=weight.form, GROUP=weight.group,
+        HEIGHT=weight.height, GATED=gated, EVEN=outputs % width == 0 and inputs % made.block_k == 0,
         HALF=x.dtype == torch.float16, AHEAD=AHEAD if follows and not gated else 0, DEPENDENT=follows,
         INTERP=INTERPRETED, num_warps=made.warps, num_stages=made.stages, launch_pdl=follows,
     )  # fmt: skip

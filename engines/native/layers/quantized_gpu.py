@@ -1,9 +1,10 @@
 """Products with quantized weights on a GPU. A weight is packed once, when it is loaded (`kernels.packed`), and serves
 any number of rows from there:
 
-few rows   (a decode step) read each weight as 4 or 8 bits and widen it in registers (`kernels.upcast`). So do weights
-           whose checkpoint wants 8-bit activations: the time is that of the bytes either way, activations of 16 bits
-           are more exact, and no kernel stands between two products to quantize them.
+few rows   (a decode step) read each weight as 4 or 8 bits and widen it in registers (`kernels.upcast`). Where the
+           checkpoint has 8-bit activations, what is behind a norm is multiplied in 8 bits (`kernels.scaled`): the
+           norm quantizes on its way, and nothing is widened. What no norm is in front of (attention's output, silu ×
+           up) stays in 16 bits: a kernel that quantizes it would cost what the product in 8 bits saves.
 more rows  are bound by the tensor cores. Where the checkpoint has 8-bit activations, products of 8 bits run at twice
            the rate (`kernels.scaled`, cuBLAS); where it has none, the weight is widened into a buffer that all layers
            share, and cuBLAS multiplies.
@@ -23,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from engines.native.kernels import INTERPRETED, fused, packed
+from engines.native.kernels.linear import NARROW
 from engines.native.kernels.packed import BLOCK, Packed
 from engines.native.kernels.quantize import (
     GIVEN,
@@ -44,9 +46,11 @@ from engines.native.quant.weight import QuantizedWeight, pack_nibbles, unpack_ni
 log = logging.getLogger(__name__)
 
 FEW_ROWS = 64
-"""At most so many are widened in registers although the checkpoint has 8-bit activations."""
+"""At most so many that no norm quantizes are multiplied in 16 bits although the checkpoint has 8-bit activations."""
 MORE_ROWS = 256
 """At most so many go through a kernel that reads the weight once; more are a library's."""
+THOUSANDS = 4096
+"""Rows from which on our fp8 product of large tiles is as fast as cuBLAS (down: by a tenth faster)."""
 WIDEN_FROM = 512
 """Rows from which on widening a weight into a buffer costs less than what cuBLAS gains."""
 
@@ -133,21 +137,21 @@ class ScaledLinear(UpcastLinear):
     def _reserve(self, dtype: torch.dtype) -> None:
         """Nothing is widened into a buffer."""
 
-    def quantizes(self, rows: int) -> bool:
-        """Whether products of so many rows are made with 8-bit activations."""
-        return rows > FEW_ROWS
+    def quantizes(self, rows: int, normed: bool = False) -> bool:
+        """Whether so many rows, behind a norm or not, are multiplied in 8 bits."""
+        return rows > FEW_ROWS or (normed and self.kind != GROUPS)
 
     def gated(self, x: torch.Tensor | QuantizedRows) -> torch.Tensor:
         if isinstance(x, torch.Tensor) and not self.quantizes(len(x)):
             return super().gated(x)
         rows = self._quantized(x)
-        if len(rows) <= MORE_ROWS:
+        if not self._library(len(rows), gated=True):
             return scaled_gated(rows, self.weight, self.bias)
         return fused.silu_mul(self._many(rows, self.weight, self.bias))
 
     def gated_for(self, down: ScaledLinear, x: torch.Tensor | QuantizedRows) -> torch.Tensor | QuantizedRows:
         """`gated`, as the product `down` reads it best."""
-        if len(x) <= MORE_ROWS:
+        if not self._library(len(x), gated=True):
             return self.gated(x)
         whole = self._many(self._quantized(x), self.weight, self.bias)
         return silu_mul_quantize(whole, down.values, down.kind, down.given)
@@ -156,9 +160,15 @@ class ScaledLinear(UpcastLinear):
         if isinstance(x, torch.Tensor) and not self.quantizes(len(x)):
             return super()._product(x, splits)
         rows = self._quantized(x)
-        if len(rows) <= MORE_ROWS:
+        if not self._library(len(rows)):
             return scaled_linear(rows, self.weight, self.bias, splits=splits)
         return self._many(rows, self.weight, self.bias)
+
+    def _library(self, rows: int, gated: bool = False) -> bool:
+        """Whether `_many` is the faster one: measured on an H200 (docs/benchmarks/quantized_gpu.h200.json)."""
+        if self._many is _fp8_product and rows > FEW_ROWS:
+            return rows > (FEW_ROWS if gated else MORE_ROWS if self.weight.outputs <= NARROW else MORE_ROWS // 2)
+        return rows > MORE_ROWS
 
     def _ordered(self, x: torch.Tensor) -> torch.Tensor:
         return x
@@ -179,7 +189,7 @@ class NormFor:
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         reader = self._reader
-        if not reader.quantizes(len(residual)):
+        if not reader.quantizes(len(residual), normed=True):
             return self._plain(x, residual, weight, eps)
         rows = add_rms_norm_quantize(x, residual, weight, eps, reader.values, reader.kind, reader.given)
         return cast(torch.Tensor, rows), residual  # for `reader` only, which knows both
@@ -198,7 +208,9 @@ class GatedFor:
 
 
 def _fp8_product(x: QuantizedRows, weight: Packed, bias: torch.Tensor | None) -> torch.Tensor:
-    """By the library, in its fast accumulation: sums keep 14 bits (as vLLM's do)."""
+    """In the fast accumulation: sums keep 14 bits (as vLLM's do). By the library up to some thousand rows."""
+    if len(x) >= THOUSANDS:
+        return scaled_product(x, weight, bias)
     scales = x.scales.expand(len(x))[:, None].contiguous()  # a copy where one scale is given
     out: torch.Tensor = torch._scaled_mm(
         x.values, weight.bytes.t(), scales, weight.scales, out_dtype=x.dtype, use_fast_accum=True
@@ -282,7 +294,8 @@ def pack(weight: QuantizedWeight) -> Packed:
     if not group or scales.dtype not in (torch.bfloat16, torch.float16):
         scales = scales.float()
     zeros = None if weight.zeros is None else weight.zeros.t().contiguous()
-    return Packed(form, packed.pack(values, form), scales.t().contiguous(), zeros, inputs, group, height)
+    part = packed.part_of(form, inputs, group)
+    return Packed(form, packed.pack(values, form, part), scales.t().contiguous(), zeros, inputs, group, height, part)
 
 
 def _in_order(weight: QuantizedWeight) -> tuple[QuantizedWeight, torch.Tensor | None]:

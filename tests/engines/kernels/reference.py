@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engines.native.kernels.packed import Packed, pack
+from engines.native.kernels.packed import Packed, pack, part_of
 
 
 @dataclass
@@ -106,7 +106,8 @@ def packed(
     if low is not None:
         matrix -= (low.float() - 8)[at].t()
     matrix *= scales[at].t()[torch.arange(outputs, device=device) // height]
-    return Packed(form, pack(values, form), scales, low, inputs, group, height), matrix
+    part = part_of(form, inputs, group)
+    return Packed(form, pack(values, form, part), scales, low, inputs, group, height, part), matrix
 
 
 def relative_error(value: torch.Tensor, wanted: torch.Tensor) -> float:

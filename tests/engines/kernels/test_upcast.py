@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engines.native.kernels import packed, upcast
 from engines.native.kernels.linear import LEAST_INPUTS, MOST_SPLITS, SHARED
-from engines.native.kernels.packed import BLOCK, FORMS
+from engines.native.kernels.packed import FORMS
 from tests.engines.kernels import reference
 from tests.engines.kernels.reference import relative_error
 
@@ -25,6 +25,8 @@ CASES = [
     ("int8", 64, False, 1, 256),
     ("fp8", 0, False, 1, 256),
     ("fp8", 128, False, 128, 384),
+    ("int4", 64, False, 1, 512),
+    ("int4", 128, True, 1, 512),
 ]
 
 
@@ -77,20 +79,26 @@ def test_words_as_bytes_are_the_matrix_in_another_order():
     rows=st.integers(1, 600),
     outputs=st.integers(1, 200_000),
     inputs=st.integers(1, 20_000),
+    group=st.sampled_from([0, 32, 64, 128]),
     gated=st.booleans(),
 )
-def test_a_plan_covers_all_inputs_and_fits_the_device(form, rows, outputs, inputs, gated):
-    made = upcast.plan(form=form, rows=rows, outputs=outputs, inputs=inputs, gated=gated, processors=132)
+def test_a_plan_covers_all_inputs_and_fits_the_device(form, rows, outputs, inputs, group, gated):
+    block = packed.part_of(form, inputs, group) * 16 // FORMS[form]
+    made = upcast.plan(
+        form=form, rows=rows, outputs=outputs, inputs=inputs, block=block, gated=gated, processors=132
+    )  # fmt: skip
     assert made.block_m >= max(16, min(rows, 64))
+    assert made.block_k % block == 0
     assert 1 <= made.splits <= MOST_SPLITS
-    assert made.splits * made.steps * BLOCK >= inputs
+    assert made.splits * made.steps * made.block_k >= inputs
     assert made.splits == 1 or inputs >= made.splits * LEAST_INPUTS
-    assert made.stages * BLOCK * (made.block_n * FORMS[form] // 8 + made.block_m * 2) <= SHARED
+    assert made.stages * made.block_k * (made.block_n * FORMS[form] // 8 + made.block_m * 2) <= SHARED
 
 
 def test_a_row_is_added_up_alike_whatever_stands_beside_it():
     for form in FORMS:
         plans = [
-            upcast.plan(form=form, rows=n, outputs=4096, inputs=4096, gated=False, processors=132) for n in (1, 2, 16)
+            upcast.plan(form=form, rows=n, outputs=4096, inputs=4096, block=128, gated=False, processors=132)
+            for n in (1, 2, 16)
         ]
         assert len({(made.splits, made.steps) for made in plans}) == 1

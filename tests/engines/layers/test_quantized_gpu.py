@@ -43,7 +43,7 @@ def test_every_scheme_multiplies_as_its_dequantized_matrix(name):
 
 @pytest.mark.parametrize("name", ["fp8", "fp8-block", "int8"])
 def test_many_rows_are_quantized_once_by_what_makes_them(name, monkeypatch):
-    """A norm for the product that reads it, silu × up for the product after; few rows stay as they are."""
+    """A norm for the product that reads it, few rows too, silu × up for the product after, only many."""
     monkeypatch.setattr(quantized_gpu, "FEW_ROWS", 2)
     monkeypatch.setattr(quantized_gpu, "MORE_ROWS", 3)
     torch.manual_seed(2)
@@ -56,7 +56,7 @@ def test_many_rows_are_quantized_once_by_what_makes_them(name, monkeypatch):
         total = (x.float() + residual.float()).half()
         normed = reference.rms_norm(total, weight, 1e-5)
         rows, kept = ops.add_rms_norm_for(layer)(x, residual, weight, 1e-5)
-        assert isinstance(rows, QuantizedRows) == (count > 2)
+        assert isinstance(rows, QuantizedRows) == (count > 2 or name != "fp8-block")
         assert len(rows) == count
         assert torch.equal(kept, total)
         assert relative_error(ops.summands(layer, rows), normed @ matrix.t()) < 0.1
