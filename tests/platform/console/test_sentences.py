@@ -19,7 +19,7 @@ from tursiops.deployments import observed
 from tests.running import ROOT
 
 CATALOGUE = json.loads((ROOT / "webui/src/i18n/zh/sentences.json").read_text())
-SOURCES = [ROOT / "platform/tursiops", ROOT / "engines/native", ROOT / "plugins"]
+SOURCES = [ROOT / "platform/tursiops", ROOT / "engines", ROOT / "plugins"]
 # Reasons that stand beside every state: complete. Elsewhere a missing entry shows English.
 COMPLETE = [
     "platform/tursiops/fleet/decide.py",
@@ -58,6 +58,25 @@ COMPOSED = {
             f"{{}}; at {edge} {{}} is asked.",
         ]
         for edge in ("least", "most")
+    },
+    **{
+        f"{figure.format(value='{}')}; at {edge} {limit} is asked.": [figure_said, "{}; {} {} is asked."]
+        for figure, figure_said, edge, limit in (
+            ("The perplexity is {value} × the base's", "The perplexity is {value:.4g} × the base's", "most", "{} ×"),
+            (
+                "The likeliest token is the base's in {value} of places",
+                "The likeliest token is the base's in {value:.2%} of places",
+                "least",
+                "{}",
+            ),
+            (
+                "The KL divergence is {value} nats per token",
+                "The KL divergence is {value:.3g} nats per token",
+                "most",
+                "{}",
+            ),
+            ("{value} products were not made as asked", "{value:.0f} products were not made as asked", "most", "{}"),
+        )
     },
     "{} {}: {}": ["{} {}: {}"],
     "{}: {}": ["{}: {}"],

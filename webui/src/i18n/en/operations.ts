@@ -101,6 +101,9 @@ export const operations = {
     nameHint: 'The application that will carry it.',
     modelsHint: 'Empty: every deployment of the team.',
     limitHint: 'Empty: no limit.',
+    consent: 'Keep prompts for calibration',
+    consentHint:
+      'Masked, for 30 days, so that quantization can measure on them. Revoking the key withdraws it.',
     secretTitle: 'Your new key',
     secretOnce: 'This is the only time it is shown. Store it now: only its digest is kept.',
     secretDone: 'I have stored it',

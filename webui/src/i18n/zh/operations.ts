@@ -101,6 +101,8 @@ export const operations: typeof en = {
     revokeEffect: '5 秒内，使用此密钥的请求会被拒绝。吊销后无法恢复。',
     nameHint: '将携带它的应用。',
     modelsHint: '留空：团队的所有部署。',
+    consent: '保留提示用于校准',
+    consentHint: '脱敏后保留 30 天，供量化测量使用。吊销密钥即撤回同意。',
     limitHint: '留空：无限制。',
     secretTitle: '您的新密钥',
     secretOnce: '密钥只显示这一次。请立即保存：平台只保留其摘要。',

@@ -1,4 +1,4 @@
-import { Button, Drawer, Form, Input, InputNumber, Select } from 'antd'
+import { Button, Drawer, Form, Input, InputNumber, Select, Switch } from 'antd'
 import { useDeployments } from '@/api/deployments'
 import { useCreateKey } from '@/api/operations'
 import type { ApiKeyInput } from '@/api/types'
@@ -13,6 +13,7 @@ interface Values {
   requests_per_minute?: number | null
   tokens_per_minute?: number | null
   max_parallel?: number | null
+  traffic_consent: boolean
   days: number
 }
 
@@ -67,6 +68,7 @@ export function CreateKey({ open, onClose }: { open: boolean; onClose: () => voi
             requests_per_minute: null,
             tokens_per_minute: null,
             max_parallel: null,
+            traffic_consent: false,
             days: 90,
           }}
           onFinish={(values) =>
@@ -109,6 +111,14 @@ function KeyFields() {
       {limit('requests_per_minute', t.keys.rpm)}
       {limit('tokens_per_minute', t.keys.tpm)}
       {limit('max_parallel', t.keys.parallel)}
+      <Form.Item
+        name="traffic_consent"
+        label={t.keys.consent}
+        extra={t.keys.consentHint}
+        valuePropName="checked"
+      >
+        <Switch />
+      </Form.Item>
       <Form.Item name="days" label={t.keys.expires}>
         <Select
           options={[

@@ -41,7 +41,11 @@ function Graph({ lineage }: { lineage: Lineage }) {
         {lineage.edges.map((edge) => {
           const from = at.get(edge.parent)
           const to = at.get(edge.child)
-          return from && to && <Edge key={edge.id} edge={edge} from={from} to={to} step={step} />
+          return from && to && <EdgeLine key={edge.id} from={from} to={to} step={step} />
+        })}
+        {lineage.edges.map((edge) => {
+          const to = at.get(edge.child)
+          return to && <EdgeNotes key={edge.id} edge={edge} to={to} step={step} />
         })}
         {placed.map((one) => (
           <g key={one.version} transform={`translate(${left(one)},${top(one, step)})`}>
@@ -59,17 +63,21 @@ function Graph({ lineage }: { lineage: Lineage }) {
 const left = (one: Placed) => MARGIN + one.column * STEP_X
 const top = (one: Placed, step: number) => MARGIN + one.row * step
 
-function Edge({ edge, from, to, step }: { edge: LineageEdge; from: Placed; to: Placed; step: number }) {
-  const t = useText()
-  const words = useQuantizeText()
+function EdgeLine({ from, to, step }: { from: Placed; to: Placed; step: number }) {
   const [x1, y1] = [left(from) + BOX.width, top(from, step) + BOX.height / 2]
   const [x2, y2] = [left(to), top(to, step) + BOX.height / 2]
   const middle = (x1 + x2) / 2
-  // Words stand where the line arrives: each version has that place for itself.
-  const end = x2 - 10
+  return <path d={`M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`} className="lineage-edge" />
+}
+
+/** Words stand where the line arrives: each version has that place for itself. They lie on all lines. */
+function EdgeNotes({ edge, to, step }: { edge: LineageEdge; to: Placed; step: number }) {
+  const t = useText()
+  const words = useQuantizeText()
+  const y2 = top(to, step) + BOX.height / 2
+  const end = left(to) - 10
   return (
     <g>
-      <path d={`M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`} className="lineage-edge" />
       <text x={end} y={y2 - 8} className="lineage-note">
         {t.models.detail.edge[edge.kind]}
       </text>

@@ -5,10 +5,11 @@ import { useQuantizeText } from '@/i18n/quantize'
 import { CorpusField } from '@/pages/models/domain/CorpusField'
 import { formatCount } from '@/ui/units'
 import type { QuantizeForm } from './quantizeForm'
+import { TrafficLine } from './TrafficLine'
 
 /** Fewer tokens make a Hessian that knows its samples and not the model. */
 const ENOUGH_TOKENS = 50_000
-const SOURCES = ['builtin', 'corpus'] as const
+const SOURCES = ['builtin', 'corpus', 'gateway'] as const
 
 /** Texts that the methods look at, and how many: asked once for all schemes that need them. */
 export function CalibrationFields({ chosen, values }: { chosen: Scheme[]; values: QuantizeForm }) {
@@ -40,6 +41,7 @@ export function CalibrationFields({ chosen, values }: { chosen: Scheme[]; values
       {values.source === 'corpus' && (
         <CorpusField rules={[{ required: true, message: t.common.required(text.sources.corpus) }]} />
       )}
+      {values.source === 'gateway' && <TrafficLine />}
       <div className="field-grid">
         <Rows name="samples" label={text.samples} min={32} max={4096} />
         <Rows name="tokens" label={text.tokens} min={32} max={8192} />

@@ -1,5 +1,5 @@
 import { RocketOutlined } from '@ant-design/icons'
-import { Button } from 'antd'
+import { Button, Tooltip } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { ReactNode } from 'react'
 import { Link } from 'react-router'
@@ -13,7 +13,6 @@ import { DataTable } from '@/ui/DataTable'
 import { formatBytes, formatRate } from '@/ui/units'
 import { changeText, toneOf } from './deltas'
 import { deployPath } from './outcome'
-import { Hint } from './RunningJob'
 import { VerdictCell } from './VerdictCell'
 
 /** The base is a row without a job. */
@@ -43,8 +42,16 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
     name: keyof Figures,
     better: 'lower' | 'higher',
     told: (value: number) => string,
+    unit = '',
   ): ColumnsType<Row>[number] => ({
-    title: <Hint text={hint}>{title}</Hint>,
+    title: (
+      <Tooltip title={hint}>
+        <span>
+          {title}
+          {unit && <span className="delta muted">{unit}</span>}
+        </span>
+      </Tooltip>
+    ),
     align: 'right',
     render: (_, row) => (
       <Against
@@ -58,17 +65,15 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
   const columns: ColumnsType<Row> = [
     {
       title: text.scheme,
-      render: (_, row) => <Name row={row} label={table.base.label} version={table.base.version} />,
+      render: (_, row) => <Name row={row} label={table.base.label} />,
     },
     { title: text.verdict, render: (_, row) => row.one && <VerdictCell one={row.one} /> },
     column(text.size, text.sizeHint, 'size_bytes', 'lower', formatBytes),
     column(text.memoryColumn, text.memoryHint, 'memory_bytes', 'lower', formatBytes),
-    column(text.decode, text.decodeHint, 'decode_tokens_per_s', 'higher', (value) => rate(value, text.perS)),
-    column(text.prefill, text.prefillHint, 'prefill_tokens_per_s', 'higher', (value) =>
-      rate(value, text.perS),
-    ),
+    column(text.decode, text.decodeHint, 'decode_tokens_per_s', 'higher', formatRate, text.perS),
+    column(text.prefill, text.prefillHint, 'prefill_tokens_per_s', 'higher', formatRate, text.perS),
     {
-      title: <Hint text={text.perplexityHint}>{text.perplexity}</Hint>,
+      title: <Tooltip title={text.perplexityHint}>{text.perplexity}</Tooltip>,
       align: 'right',
       render: (_, { figures }) => (
         <>
@@ -80,20 +85,22 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
       ),
     },
     {
-      title: <Hint text={text.topHint}>{text.top}</Hint>,
+      title: <Tooltip title={text.topHint}>{text.top}</Tooltip>,
       align: 'right',
       render: (_, { figures }) => share(figures?.same_top),
     },
     {
-      title: <Hint text={text.klHint}>{text.kl}</Hint>,
+      title: <Tooltip title={text.klHint}>{text.kl}</Tooltip>,
       align: 'right',
       render: (_, { figures }) => figure(figures?.kl),
     },
     {
-      title: <Hint text={text.fallbacksHint}>{text.fallbacks}</Hint>,
+      title: <Tooltip title={text.fallbacksHint}>{text.fallbacks}</Tooltip>,
       align: 'right',
       render: (_, { one }) =>
-        one && <span className={one.fallbacks > 0 ? 'tone-warning' : undefined}>{one.fallbacks}</span>,
+        one?.figures && (
+          <span className={one.fallbacks > 0 ? 'tone-warning' : undefined}>{one.fallbacks}</span>
+        ),
     },
     {
       title: <span className="visually-hidden">{text.deploy}</span>,
@@ -112,9 +119,7 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
   )
 }
 
-const rate = (value: number, unit: string) => `${formatRate(value)} ${unit}`
-
-function Name({ row, label, version }: { row: Row; label: string; version: string }) {
+function Name({ row, label }: { row: Row; label: string }) {
   const text = useQuantizeText()
   const said = useSaid()
   if (!row.one) {
@@ -127,7 +132,7 @@ function Name({ row, label, version }: { row: Row; label: string; version: strin
   }
   const { one } = row
   return (
-    <div data-base={version}>
+    <div className="scheme-name">
       <Link to={`/jobs/${one.job.id}`}>{said(one.scheme_label)}</Link>
       <div className="muted small">{one.version_label}</div>
       {one.keep.length > 0 && <div className="muted small cell-text">{text.kept(one.keep.join(', '))}</div>}
@@ -177,7 +182,7 @@ function Actions(props: { one: Quantization; chosen: boolean; onChoose: (id: str
       <Button
         size="small"
         aria-pressed={chosen}
-        aria-label={text.openReport(name)}
+        aria-label={text.reportOf(name)}
         onClick={() => onChoose(chosen ? '' : one.id)}
       >
         {text.details}

@@ -1,4 +1,4 @@
-import { Button, Card } from 'antd'
+import { Button, Card, Tooltip } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import { type Key, useState } from 'react'
 import {
@@ -12,13 +12,12 @@ import { useMayChange } from '@/api/session'
 import { useSaid, useText } from '@/i18n'
 import { useQuantizeText } from '@/i18n/quantize'
 import { figure } from '@/pages/evaluations/result/figures'
-import { LayerChart } from '@/pages/jobs/LayerChart'
 import { DataTable } from '@/ui/DataTable'
 import { Loaded } from '@/ui/Page'
 import { formatBytes } from '@/ui/units'
 import { useAct } from '@/ui/useAct'
-import { byLayer } from './layers'
-import { Hint } from './RunningJob'
+import { LayerErrors } from './LayerErrors'
+import { type Report, ReportFacts } from './ReportFacts'
 
 /** Layer by layer: what was lost where, what is most sensitive, and a new run with those layers left in 16 bits. */
 export function LayerReport({ id, onClose }: { id: string; onClose: () => void }) {
@@ -36,19 +35,27 @@ export function LayerReport({ id, onClose }: { id: string; onClose: () => void }
         </Button>
       }
     >
-      <Loaded query={found}>{(data) => <Report one={data} />}</Loaded>
+      <Loaded query={found}>{(data) => <Layered one={data} />}</Loaded>
     </Card>
   )
 }
 
-function Report({ one }: { one: QuantizationDetail }) {
+function Layered({ one }: { one: QuantizationDetail }) {
   const text = useQuantizeText()
   const act = useAct()
   const mayChange = useMayChange()
   const [chosen, setChosen] = useState<Key[]>([])
   const again = useRunAgain(one)
   const { layers, sensitivity } = one
-  if (layers.length === 0 && sensitivity.length === 0) return <span className="muted">{text.noLayers}</span>
+  const facts = <ReportFacts report={one.report as Report} />
+  if (layers.length === 0 && sensitivity.length === 0) {
+    return (
+      <>
+        {facts}
+        <p className="muted">{text.noLayers}</p>
+      </>
+    )
+  }
   const run = () =>
     again.mutate(chosen.map(String), {
       onSuccess: () => {
@@ -59,6 +66,7 @@ function Report({ one }: { one: QuantizationDetail }) {
     })
   return (
     <div className="stack">
+      {facts}
       <div>
         <Button
           type="primary"
@@ -70,7 +78,7 @@ function Report({ one }: { one: QuantizationDetail }) {
         </Button>
         <p className="muted small planned-line">{text.keepHint}</p>
       </div>
-      <LayerChart layers={byLayer(layers)} label={text.chart} />
+      <LayerErrors one={one} />
       {sensitivity.length > 0 && <Ranking rows={sensitivity} chosen={chosen} onChosen={setChosen} />}
       {layers.length > 0 && <Layers rows={layers} chosen={chosen} onChosen={setChosen} />}
     </div>
@@ -117,24 +125,24 @@ function Layers({ rows, ...choosing }: { rows: DoneLayer[] } & Choosing) {
     { title: text.keptAs, render: (_, row) => said(row.scheme) },
     { title: text.method, render: (_, row) => text.methods[row.method] ?? row.method },
     {
-      title: <Hint text={text.lossHint}>{text.loss}</Hint>,
+      title: <Tooltip title={text.lossHint}>{text.loss}</Tooltip>,
       align: 'right',
       sorter: (a, b) => (a.loss ?? 0) - (b.loss ?? 0),
       render: (_, row) => figure(row.loss),
     },
     {
-      title: <Hint text={text.localHint}>{text.local}</Hint>,
+      title: <Tooltip title={text.localHint}>{text.local}</Tooltip>,
       align: 'right',
       sorter: (a, b) => (a.local_error ?? 0) - (b.local_error ?? 0),
       render: (_, row) => figure(row.local_error),
     },
     {
-      title: <Hint text={text.accumulatedHint}>{text.accumulated}</Hint>,
+      title: <Tooltip title={text.accumulatedHint}>{text.accumulated}</Tooltip>,
       align: 'right',
       render: (_, row) => figure(row.accumulated_error),
     },
     {
-      title: <Hint text={text.sqnrHint}>{text.sqnr}</Hint>,
+      title: <Tooltip title={text.sqnrHint}>{text.sqnr}</Tooltip>,
       align: 'right',
       sorter: (a, b) => (a.sqnr_db ?? 0) - (b.sqnr_db ?? 0),
       render: (_, row) => (row.sqnr_db === null ? '–' : `${row.sqnr_db.toFixed(1)} dB`),
@@ -157,9 +165,9 @@ function Ranking({ rows, ...choosing }: { rows: Sensitivity[] } & Choosing) {
   const worst = Math.max(1e-12, ...rows.map((row) => row.kl))
   const ranked = [...rows].sort((a, b) => b.kl - a.kl)
   const columns: ColumnsType<Sensitivity> = [
-    { title: <Hint text={text.rankingHint}>{text.ranking}</Hint>, dataIndex: 'layer' },
+    { title: <Tooltip title={text.rankingHint}>{text.ranking}</Tooltip>, dataIndex: 'layer' },
     {
-      title: <Hint text={text.klHint}>{text.kl}</Hint>,
+      title: <Tooltip title={text.klHint}>{text.kl}</Tooltip>,
       align: 'right',
       render: (_, row) => figure(row.kl),
     },

@@ -54,7 +54,10 @@ function LayerFigures({ progress }: { progress: LayerProgress }) {
   const { phase, layers_done: done, layers } = progress
   return (
     <div className="figures">
-      <Figure label={text.phases[phase] ?? phase} value={layers > 0 ? text.layerOf(done, layers) : '–'} />
+      <Figure
+        label={`${text.phases[phase] ?? phase}, ${text.layers}`}
+        value={layers > 0 ? text.layerOf(done, layers) : '–'}
+      />
       <Figure label={<Hint text={text.lossHint}>{text.loss}</Hint>} value={figure(progress.loss)} />
       <Figure
         label={<Hint text={text.fallbacksHint}>{text.fallbacks}</Hint>}

@@ -15,6 +15,7 @@ import { useSaid } from '@/i18n'
 import { type QuantizeText, useQuantizeText } from '@/i18n/quantize'
 import { figure, share } from '@/pages/evaluations/result/figures'
 import { type Outcome, outcomeOf } from './outcome'
+import './quantize.css'
 
 const LOOKS: Record<Outcome, { color: string; icon: ReactNode }> = {
   passed: { color: 'success', icon: <CheckCircleFilled /> },
@@ -54,9 +55,12 @@ export function VerdictCell({ one }: { one: Quantization }) {
         </ul>
       )}
       {outcome === 'errored' && (
-        <div className="small">
-          {said(one.job.error.message || one.job.reason)} <Link to={`/jobs/${one.job.id}`}>{text.log}</Link>
-        </div>
+        <>
+          <div className="small">{said(one.job.error.message || one.job.reason)}</div>
+          <div className="small">
+            <Link to={`/jobs/${one.job.id}`}>{text.log}</Link>
+          </div>
+        </>
       )}
     </div>
   )

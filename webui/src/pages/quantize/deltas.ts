@@ -5,12 +5,13 @@ import type { QuantizeText } from '@/i18n/quantize'
 import { figure, share } from '@/pages/evaluations/result/figures'
 import { formatBytes } from '@/ui/units'
 
-/** "−73 %", "+12 %", "±0 %"; from twice on as a factor: "2.4 ×". Empty where nothing can be said. */
+/** "−73 %", "+12 %", "+0.3 %", "±0 %"; from twice on as a factor: "2.4 ×". Empty where nothing can be said. */
 export function changeText(before: number | null, after: number | null): string {
   if (before === null || after === null || before <= 0) return ''
   const ratio = after / before
   if (ratio >= 2) return `${figure(ratio)} ×`
-  const percent = Math.round((ratio - 1) * 100)
+  const change = (ratio - 1) * 100
+  const percent = Number(change.toFixed(Math.abs(change) < 10 ? 1 : 0))
   return percent === 0 ? '±0 %' : `${percent > 0 ? '+' : '−'}${Math.abs(percent)} %`
 }
 
@@ -34,7 +35,7 @@ export function changeLine(name: string, { before, after, unit }: Change, text: 
     const verdicts: Record<string, string> = text.verdicts
     return `${title}: ${verdicts[String(after)] ?? after}`
   }
-  const told = SHARES.has(name) ? share : (value: number) => quantity(value, unit)
+  const told = SHARES.has(name) ? share : (value: number) => quantity(value, name === 'fallbacks' ? '' : unit)
   if (ABSOLUTE.has(name)) return `${title} ${told(after)}`
   const change = changeText(before, after)
   return `${title} ${told(before)} → ${told(after)}${change && ` (${change})`}`

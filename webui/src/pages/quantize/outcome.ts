@@ -4,11 +4,13 @@ import { suggestedName } from '@/pages/deployments/fields/names'
 export type Outcome = 'passed' | 'failed' | 'undecided' | 'errored' | 'cancelled' | 'running' | 'queued'
 
 /** The form of a deployment, filled in: the version, a name beside the base's, and what its files do not say. */
-export function deployPath({ version, version_label, scheme, options }: Quantization): string {
+export function deployPath({ version, version_label, scheme, deploy }: Quantization): string {
   const model = version_label.replace(/ v\d+$/, '')
   const name = suggestedName(`${model}-${scheme.replaceAll('_', '-')}`)
-  const cached = scheme === 'kv_int8' || options.kv === 'int8'
-  return `/deployments/new?version=${version}&name=${name}${cached ? '&option.kv_cache_dtype=int8' : ''}`
+  const options = Object.entries(deploy?.options ?? {}).map(
+    ([option, value]) => `&option.${option}=${encodeURIComponent(String(value))}`,
+  )
+  return `/deployments/new?version=${version}&name=${name}${options.join('')}`
 }
 
 /** How it ended, or that it has not. A gate that was not kept is no error, and an error is no verdict. */

@@ -13,6 +13,7 @@ const scheme = (name: string, needs_data = false): Scheme => ({
   label: name,
   explanation: '',
   best_for: '',
+  optimizer: 'quantization',
   weights: '',
   activations: '',
   kv: '',
@@ -77,7 +78,8 @@ describe('differences against the base', () => {
   it.each([
     [100, 27, '−73 %'],
     [100, 112, '+12 %'],
-    [100, 100.2, '±0 %'],
+    [100, 100.3, '+0.3 %'],
+    [100, 99.99, '±0 %'],
     [50, 121, '2.42 ×'],
     [0, 5, ''],
     [null, 5, ''],
@@ -142,11 +144,15 @@ describe('the chart of layers', () => {
 
 describe('the way to a deployment', () => {
   it('asks for the KV cache that the version was made for', () => {
-    const one = { version: 'v', version_label: 'SmolLM2 v3', scheme: 'kv_int8', options: {} } as Quantization
+    const one = {
+      version: 'v',
+      version_label: 'SmolLM2 v3',
+      scheme: 'kv_int8',
+      deploy: { options: { kv_cache_dtype: 'int8' } },
+    } as unknown as Quantization
     expect(deployPath(one)).toBe('/deployments/new?version=v&name=smollm2-kv-int8&option.kv_cache_dtype=int8')
-    expect(deployPath({ ...one, scheme: 'int8_w8a8' })).toBe(
+    expect(deployPath({ ...one, scheme: 'int8_w8a8', deploy: undefined })).toBe(
       '/deployments/new?version=v&name=smollm2-int8-w8a8',
     )
-    expect(deployPath({ ...one, scheme: 'int8_w8a8', options: { kv: 'int8' } })).toContain('kv_cache_dtype')
   })
 })

@@ -1,6 +1,6 @@
 // What the form of a quantization holds, and what it asks of the platform.
 
-import type { QuantizeInput, Scheme, SchemeChoice } from '@/api/quantization'
+import type { Calibration, QuantizeInput, Scheme, SchemeChoice } from '@/api/quantization'
 import type { Node } from '@/api/types'
 
 export interface QuantizeForm {
@@ -8,7 +8,7 @@ export interface QuantizeForm {
   device: string
   tp: number
   schemes: string[]
-  source: 'builtin' | 'corpus'
+  source: Calibration['source']
   corpus: string
   samples: number
   tokens: number

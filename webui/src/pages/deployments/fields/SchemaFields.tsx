@@ -29,7 +29,7 @@ interface Bound {
 
 function SchemaInput({ schema, ...bound }: { schema: JsonSchema } & Bound) {
   const t = useText()
-  const byDefault = schema.default === undefined ? undefined : String(schema.default)
+  const byDefault = schema.default === '' ? t.common.auto : schema.default?.toString()
   if (schema.enum) {
     return (
       <Select
