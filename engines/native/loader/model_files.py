@@ -64,7 +64,8 @@ def _open_gguf(paths: dict[str, Path]) -> ModelFiles:
     file = read_gguf(files[0])
     config = gguf_config.decoder_config(file)
     tensors = _checked(config, file.tensors, "gguf", {})
-    kept = {name: of_blocks(info) for name, info in tensors.items() if info.type in KEPT_BLOCKS}
+    matrices = {name: info for name, info in tensors.items() if len(info.shape) == 2}
+    kept = {name: of_blocks(info) for name, info in matrices.items() if info.type in KEPT_BLOCKS}
     return ModelFiles("gguf", paths, config, tensors, file, QuantConfig("gguf") if kept else None, kept)
 
 

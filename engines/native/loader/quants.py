@@ -109,7 +109,7 @@ def q6_values(blocks: Bytes) -> Bytes:
     low = np.concatenate([low & 0x0F, low >> 4], axis=2).reshape(-1, 2, 4, 32)
     shifts = np.array([0, 2, 4, 6], np.uint8)[None, None, :, None]
     high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 0x03
-    return low | (high << 4)
+    return (low | (high << 4)).astype(np.uint8, copy=False)
 
 
 def _q6_k(blocks: Bytes) -> Floats:

@@ -166,8 +166,6 @@ def _kv(args: Any) -> KvScheme | None:
     if args in _ABSENT:
         return None
     path = "kv_cache_scheme."
-    if not isinstance(args, dict):
-        raise _refused("kv_cache_scheme", args, "an object with num_bits, type and strategy")
     kind = _kind(args, path)
     _one_of(args, "num_bits", 8, default=8, path=path)
     _one_of(args, "symmetric", True, default=True, path=path)
@@ -176,7 +174,9 @@ def _kv(args: Any) -> KvScheme | None:
     return KvScheme(kind, 8, "head" if strategy == "attn_head" else "tensor")
 
 
-def _kind(args: Json, path: str) -> str:
+def _kind(args: Any, path: str) -> str:
+    if not isinstance(args, dict):
+        raise _refused(path.removesuffix("."), args, "an object with num_bits, type and strategy")
     return str(_one_of({"type": str(args.get("type", "int")).lower()}, "type", "int", "float", path=path))
 
 
@@ -190,7 +190,7 @@ def _strategy(args: Json, path: str) -> tuple[str, int]:
         strategy = "tensor" if size is None else "channel" if size == -1 else "group"
     if strategy == "group" and (size is None or size <= 0):
         raise _refused(f"{path}group_size", size, "a positive number with strategy group")
-    return str(strategy).lower(), size if strategy == "group" else 0
+    return str(strategy).lower(), (size or 0) if strategy == "group" else 0
 
 
 def _block(value: Any, path: str) -> tuple[int, int]:
@@ -222,7 +222,9 @@ def _gptq(about: Json) -> QuantConfig:
             rules.append(Rule((target,), None, layout))
         else:
             path = f"dynamic.{pattern}."
-            rules.append(Rule((target,), LinearScheme(_gptq_weight(about | (other or {}), path)), layout))
+            if not isinstance(other, dict):
+                raise _refused(path.removesuffix("."), other, "an object, or false")
+            rules.append(Rule((target,), LinearScheme(_gptq_weight(about | other, path)), layout))
     rules.append(Rule(("Linear",), LinearScheme(_gptq_weight(about, "")), layout))
     return QuantConfig("gptq", tuple(rules))
 

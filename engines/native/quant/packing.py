@@ -103,7 +103,7 @@ def _from_packed(parts: Tensors, scheme: LinearScheme, shape: tuple[int, int], n
 
 def _unsigned_zeros(zeros: torch.Tensor, bits: int) -> torch.Tensor:
     """int8, as the library counts them, → uint8 from 0."""
-    return (_scales(zeros).to(torch.int16) + 2 ** (bits - 1)).to(torch.uint8)
+    return (_scales(zeros).to(torch.int16) + (1 << (bits - 1))).to(torch.uint8)
 
 
 def _from_plain(parts: Tensors, scheme: LinearScheme, shape: tuple[int, int], name: str) -> QuantizedWeight:
@@ -139,9 +139,9 @@ def _gptq(parts: Tensors, scheme: LinearScheme, shape: tuple[int, int], name: st
     values = _bytes(parts["qweight"].t())
     values = values if bits == 4 else _signed(values)
     zeros = _unsigned(parts["qzeros"], bits, rows).t().contiguous()
-    zeros = (zeros + less) & (2**bits - 1)
+    zeros = (zeros + less) & ((1 << bits) - 1)
     scales = parts["scales"].t().contiguous()
-    middle = bool((zeros == 2 ** (bits - 1)).all())
+    middle = bool((zeros == (1 << (bits - 1))).all())
     made = replace(scheme.weight, symmetric=middle and scheme.weight.symmetric)
     weight = QuantizedWeight(made, values, scales, None if made.symmetric else zeros)
     return _ordered(weight, _order(parts, "g_idx", scheme, scales.shape[1], name))
@@ -238,5 +238,5 @@ def _to_plain(weight: QuantizedWeight) -> dict[str, torch.Tensor]:
 
 def _signed_zeros(weight: QuantizedWeight) -> torch.Tensor:
     assert weight.zeros is not None
-    zeros = (weight.zeros.to(torch.int16) - 2 ** (weight.scheme.bits - 1)).to(torch.int8)
+    zeros = (weight.zeros.to(torch.int16) - (1 << (weight.scheme.bits - 1))).to(torch.int8)
     return zeros.reshape(1) if weight.scheme.strategy == "tensor" else zeros

@@ -22,8 +22,8 @@ FP8 = ActivationScheme("float")
 FP8_GROUP = ActivationScheme("float", 8, True, "group", 8)
 STATIC = ActivationScheme("int", 8, False, "tensor")
 CASES = [
-    (LinearScheme(WeightScheme("int", 4, "group", 32)), (24, 96)),
-    (LinearScheme(WeightScheme("int", 4, "group", 32, symmetric=False)), (13, 96)),
+    (LinearScheme(WeightScheme("int", 4, "group", 32)), (24, 128)),
+    (LinearScheme(WeightScheme("int", 4, "group", 32, symmetric=False)), (13, 128)),
     (LinearScheme(WeightScheme("int", 4, "group", 8, symmetric=False)), (5, 24)),
     (LinearScheme(WeightScheme("int", 4, "channel")), (7, 33)),
     (LinearScheme(WeightScheme("int", 4, "channel", symmetric=False)), (9, 21)),
@@ -37,6 +37,7 @@ CASES = [
     (LinearScheme(WeightScheme("float", 8, "channel"), FP8), (12, 33)),
     (LinearScheme(WeightScheme("float", 8, "tensor"), ActivationScheme("float", 8, False, "tensor")), (12, 33)),
     (LinearScheme(WeightScheme("float", 8, "block", block=(16, 8)), FP8_GROUP), (40, 20)),
+    (LinearScheme(WeightScheme("float", 8, "block", block=(16, 8)), FP8_GROUP), (48, 32)),
     (LinearScheme(WeightScheme("float", 8, "group", 16)), (6, 48)),
 ]  # fmt: skip
 
@@ -77,6 +78,10 @@ def test_reads_and_writes_what_the_library_does(
     assert ours.dequantize().dtype == dtype
     assert torch.equal(ours.dequantize(), expected)
     assert expected.float().std() > 0.5
+    assert torch.equal(ours.rows(slice(2, 5)).dequantize(), expected[2:5])
+    half = shape[1] // 2
+    if half % (scheme.weight.group or 8) == 0:  # as a rank of tensor parallelism has it
+        assert torch.equal(ours.columns(slice(half, shape[1])).dequantize(), expected[:, half:])
     again = packed(ours, layout_for(scheme))
     assert again.keys() == written.keys()
     for kind, tensor in written.items():

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tursiops.core import store
 from tursiops.core.audit import Actor
 from tursiops.core.errors import Conflict, TursiopsError
@@ -19,6 +20,7 @@ from tursiops.registry import services
 from tursiops.registry.models import Alias, Model, Version, VersionState
 
 from tests import factories, tiny_models
+from tests.engines.quant import checkpoints
 from tests.platform.registry.conftest import rerun
 
 pytestmark = pytest.mark.django_db
@@ -109,6 +111,41 @@ def test_broken_safetensors_is_refused(imported, tmp_path):
     corrupt(folder / "model.safetensors", lambda data: data[: len(data) // 2])
     job = imported("path", str(folder))
     assert (job.state, job.error["code"]) == (JobState.ERRORED, "truncated")
+
+
+def test_quantized_safetensors_become_a_version_that_says_so(imported, tmp_path):
+    folder, expected = checkpoints.written(tmp_path / "tiny-w8a8", checkpoints.SCHEMES["w8a8"])
+    version = ok(imported("path", str(folder)))
+    assert (version.quantization, version.dtype) == ("int8 per channel, int8 activations", "float32")
+    assert version.shape["quantized_parameters"] == sum(matrix.numel() for matrix in expected.values())
+    assert version.shape["quantized_bytes"] < 4 * version.shape["quantized_parameters"]
+
+
+def scale_of_nan(state):
+    state[f"{checkpoints.DOWN}.weight_scale"][3] = float("nan")
+
+
+def half_of_the_values(state):
+    state[f"{checkpoints.DOWN}.weight_packed"] = state[f"{checkpoints.DOWN}.weight_packed"][:16].clone()
+
+
+@pytest.mark.parametrize(
+    ("edit", "code", "named"),
+    [
+        (scale_of_nan, "bad_values", "mlp.down_proj.weight_scale holds 4 values of 128 that are NaN"),
+        (half_of_the_values, "wrong_shape", "mlp.down_proj.weight_packed has shape [16, 8]"),
+        (lambda state: state.pop(f"{checkpoints.DOWN}.weight_zero_point"), "missing_tensor", "weight_zero_point"),
+    ],
+)
+def test_broken_quantized_safetensors_are_refused_with_the_tensor(imported, tmp_path, edit, code, named):
+    folder, _ = checkpoints.written(tmp_path / "bad", checkpoints.SCHEMES["w4"])
+    state = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
+    edit(state)
+    save_file(state, folder / "model.safetensors")
+    job = imported("path", str(folder))
+    assert (job.state, job.error["code"]) == (JobState.ERRORED, code)
+    assert named in job.reason
+    assert version_of(job).files.count() == 0
 
 
 @pytest.mark.parametrize(
