@@ -72,6 +72,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def read_results(path: Path) -> list[Result]:
+    return [Result(**row) for row in earlier_rows(path)]
+
+
+def earlier_rows(path: Path) -> list[dict[str, Any]]:
     """What an earlier run wrote; none where there is no file. A last line that was cut off is not a result: it is
     taken out of the file, so that the next line written stands alone."""
     if not path.is_file():
@@ -80,7 +84,7 @@ def read_results(path: Path) -> list[Result]:
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         path.write_text(whole, encoding="utf-8")
-    return [Result(**json.loads(line)) for line in whole.splitlines()]
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def judge(row: Row, choice: dict[str, Any], usage: dict[str, Any]) -> Result:
