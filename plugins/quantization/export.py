@@ -179,7 +179,8 @@ def quantization_config(
     for module, scheme in schemes.items():
         groups.setdefault(scheme, []).append(module)
     of_layers = [scheme for scheme, names in groups.items() if any(name in set(modules) for name in names)]
-    written, layouts = {}, []
+    written: dict[str, dict[str, Any]] = {}
+    layouts: list[str] = []
     for number, (scheme, names) in enumerate(sorted(groups.items(), key=lambda item: -len(item[1]))):
         layout = packing.layout_for(scheme)
         layouts.append(layout)

@@ -29,7 +29,8 @@ FALLBACK = "rtn_fallback"
 
 def run(order: Order) -> Made:
     """Raises ChildError."""
-    recipe, about, begun = recipe_of(order), {}, 0.0
+    recipe, begun = recipe_of(order), 0.0
+    about: dict[str, Any] = {}
     layers, plan = order.target.config.layers, _plan(order)
     if order.options.scheme == "mixed":
         begun = _PLANNED

@@ -33,7 +33,7 @@ def planned(order: Order, recipe: Recipe, plan: str, say: Say) -> tuple[Recipe, 
     ids = torch.from_numpy(order.calibration.rows[:SAMPLES, :TOKENS].copy()).long()
     budget = order.options.budget_bytes or halfway(order)
     found = mixed.choose(order.files, recipe, options, budget, ids, say)
-    about = {
+    about: dict[str, Any] = {
         "budget_bytes": budget,
         "tokens": found.sensitivity.tokens,
         "plans": [asdict(each) for each in found.plans],
