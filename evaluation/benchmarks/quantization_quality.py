@@ -66,6 +66,7 @@ class Case:
 CASES: dict[str, Case] = {
     "float32": Case(Recipe()),
     "fp8 dynamic": Case(Recipe(LinearScheme(_FP8, ActivationScheme("float", 8, True, "token"))), 1.03),
+    "fp8 dynamic gptq": Case(Recipe(LinearScheme(_FP8, ActivationScheme("float", 8, True, "token")), "gptq"), 1.03),
     "fp8 static": Case(Recipe(LinearScheme(_FP8, ActivationScheme("float", 8, False, "tensor"))), 1.03),
     "fp8 block": Case(
         Recipe(
@@ -82,8 +83,9 @@ CASES: dict[str, Case] = {
     "embedding int8": Case(Recipe(embedding=True), 1.005),
     "int4 g64 sym rtn": Case(Recipe(_int4(64, True))),
     "int4 g64 asym rtn": Case(Recipe(_int4(64, False))),
-    "int4 g64 sym gptq": Case(Recipe(_int4(64, True, "static"), "gptq"), 43),
-    "int4 g64 asym gptq": Case(Recipe(_int4(64, False, "static"), "gptq"), 43),
+    "int4 g64 sym gptq": Case(Recipe(_int4(64, True, "static"), "gptq", clip=True), 43),
+    "int4 g64 asym gptq": Case(Recipe(_int4(64, False, "static"), "gptq", clip=True), 43),
+    "int4 g64 sym gptq, no clip": Case(Recipe(_int4(64, True, "static"), "gptq")),
     "int4 g64 asym awq": Case(Recipe(_int4(64, False), smoothing="awq", clip=True), 45),
     "int4 g64 asym awq + gptq": Case(Recipe(_int4(64, False, "static"), "gptq", "awq", clip=True), 42),
     "int4 g32 asym rtn": Case(Recipe(_int4(32, False))),
@@ -240,16 +242,20 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no such case: {', '.join(unknown)}; --list names them")
     files = open_model("gguf", {options.model.name: str(options.model)})
     windows, ids, what = tokens_of(files, options.text, options.samples, options.tokens)
-    rows = {row["case"]: Row(**row) for row in _read(options.json)}
     for name in options.cases or CASES:
         row = measure(files, name, windows[: options.windows], ids, what)
         show([row])
-        rows[name] = row
         if options.windows == 20:  # fewer are a look, no result
-            _write(options.json, [rows[each] for each in CASES if each in rows])
+            _write(options.json, _rows(options.json, row))
     print()
-    show([rows[each] for each in CASES if each in rows])
+    show(_rows(options.json))
     return 0
+
+
+def _rows(path: Path, *measured: Row) -> list[Row]:
+    """Those of the file as it is now, which another run may have written to, and what was measured."""
+    rows = {row["case"]: Row(**row) for row in _read(path)} | {row.case: row for row in measured}
+    return [rows[name] for name in CASES if name in rows]
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
