@@ -99,7 +99,7 @@ class WorkFolder:
 
     def embedding(self, table: QuantizedWeight) -> None:
         _check("embed", table)
-        about = {"linears": {"embed": _scheme_json(table)}, "floats": [], "kv": None, "reports": []}
+        about: dict[str, Any] = {"linears": {"embed": _scheme_json(table)}, "floats": [], "kv": None, "reports": []}
         self._save(self._path / _TABLE, self._packed("embed", table), about)
 
     # What the finished checkpoint is made of

@@ -76,6 +76,7 @@ def test_two_jobs_at_once_make_one_over_ours_and_what_is_lost_is_put_back(index)
     assert not environment.ready
 
 
+@pytest.mark.nightly  # half a dozen calls of pip
 def test_goes_on_where_it_was_cut_off(index):
     (index / "acme_second-2.5-py3-none-any.whl").rename(index / "later")
     environment = acme("acme-second==2.5")
@@ -91,6 +92,7 @@ def test_goes_on_where_it_was_cut_off(index):
     assert environment.ready
 
 
+@pytest.mark.nightly  # half a dozen calls of pip
 def test_what_can_not_be_imported_is_no_environment(index):
     environment = acme(imports=("acme_third",))
     with pytest.raises(ChildError) as caught:
