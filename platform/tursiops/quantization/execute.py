@@ -17,7 +17,7 @@ from tursiops.jobs.run import Cancelled, JobRun, Outcome
 from tursiops.quantization import schemes, services
 from tursiops.quantization.models import Quantization, Verdict
 from tursiops.quantization.progress import MADE, TAKEN
-from tursiops.quantization.verdicts import judged
+from tursiops.quantization.verdicts import KIND, judged
 from tursiops.registry import imports
 from tursiops.registry.models import Corpus
 
@@ -202,7 +202,7 @@ def _figures(told: dict[str, Any]) -> dict[str, Any]:
 
 def kind() -> JobKind:
     return JobKind(
-        name=services.KIND,
+        name=KIND,
         label="Quantize",
         run=run,
         on_state=services.on_state,

@@ -15,10 +15,10 @@ from tursiops.quantization import traffic
 from tursiops.quantization.asked import Asked, Choice
 from tursiops.quantization.models import Quantization, Verdict
 from tursiops.quantization.plans import require_plan
+from tursiops.quantization.verdicts import KIND
 from tursiops.registry import services as registry
 from tursiops.registry.models import LineageEdge, LineageKind, SourceKind, Version, VersionState
 
-KIND = "quantization.make"
 JUDGE = Actor("quantization")
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tursiops.core.moves import Move, Refusal
+from tursiops.jobs.models import Job, JobState
 from tursiops.quantization.asked import BETTER
-from tursiops.quantization.models import Quantization, Verdict
+from tursiops.quantization.models import Verdict
 
+KIND = "quantization.make"
 _NAMES = {
     "perplexity_ratio": "The perplexity is {value:.4g} × the base's",
     "same_top": "The likeliest token is the base's in {value:.2%} of places",
@@ -51,12 +53,15 @@ def _summary(figures: Mapping[str, Any]) -> str:
 
 
 def refusals(move: Move) -> list[Refusal]:
-    """This app's check of core.moves: a version that failed its gate is not moved to."""
-    row = Quantization.objects.filter(version=move.version_id, verdict__in=[Verdict.FAILED, Verdict.ERROR]).first()
-    if row is None:
+    """This app's check of core.moves: a version that failed its gate is not moved to. By the job that made it, which
+    stays where the base, and with it the row, has been deleted."""
+    jobs = Job.objects.filter(kind=KIND, subject_type="version", subject_id=move.version_id, state=JobState.REJECTED)
+    job = jobs.order_by("-created_at").first()
+    if job is None:
         return []
-    how = "failed the gate of its quantization" if row.verdict == Verdict.FAILED else "has no verdict"
-    told = " ".join(_told(rule) for rule in row.rules if rule["value"] is not None and not rule["passed"])
+    rules = job.report["rules"]
+    how = "failed the gate of its quantization" if job.report["verdict"] == Verdict.FAILED else "has no verdict"
+    told = " ".join(_told(rule) for rule in rules if rule["value"] is not None and not rule["passed"])
     message = f"{move.version_label} {how}. {told}".strip()
     hint = "Keep its most sensitive layers in 16 bits and make it again, or choose another scheme."
-    return [Refusal(message, hint, {"code": "quantization", "quantization": str(row.pk), "rules": row.rules})]
+    return [Refusal(message, hint, {"code": "quantization", "job": str(job.pk), "rules": rules})]

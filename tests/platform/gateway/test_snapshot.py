@@ -40,6 +40,7 @@ def test_the_json_is_the_contract():
         "rpm": 60,
         "tpm": None,
         "parallel": None,
+        "consents": False,
         "expires_at": None,
     }
     assert body["routes"][0]["instances"][0]["url"] == "http://127.0.0.1:41011"

@@ -70,6 +70,9 @@ def test_a_gate_that_is_not_kept_fails_by_verdict_and_stops_moves_to_the_version
         registry.set_alias(model=base.model, actor=ALICE, name="champion", version_id=version.pk)
     assert refused.value.code == "gate_not_met"
     assert moves.refusals(registry.alias_move(base.model, "champion", base)) == []
+    registry.delete_version(version=base, actor=ALICE)
+    (still,) = moves.refusals(registry.alias_move(version.model, "champion", version))
+    assert "failed the gate of its quantization" in still.message
 
 
 def test_a_limit_on_what_could_not_be_measured_is_no_pass(started, measured):
