@@ -122,7 +122,7 @@ class Int4Linear:
         if len(x) >= self.MANY:
             return F.linear(x, self._weight.dequantize(torch.float32), self._bias)
         group = self._weight.scheme.group
-        y = self._product(x.bfloat16(), self._packed, group, self._scales_and_zeros).float()
+        y: torch.Tensor = self._product(x.bfloat16(), self._packed, group, self._scales_and_zeros).float()
         return y if self._bias is None else y.add_(self._bias)
 
 
@@ -204,7 +204,7 @@ def activations_of(weight: QuantizedWeight) -> Activations | None:
     group = scheme.group if scheme.strategy == "group" else 0
 
     def dynamic(x: torch.Tensor) -> torch.Tensor:
-        parts = x.unflatten(-1, (-1, group)) if group else x
+        parts = x.reshape(len(x), -1, group) if group else x
         scale = parts.abs().amax(-1, keepdim=True).div_(greatest).clamp_(min=_TINY)
         rounded = round_to(parts / scale).mul_(scale)
         return rounded.flatten(-2) if group else rounded
