@@ -38,6 +38,8 @@ _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
 DISK_STAGING = (32 * MIB, 256 * MIB)
 GATHERED_KEYS = 16_384
 """On a CPU: keys of several rows, padded to the longest, that a decode step gathers at once."""
+WIDENED_KEYS = 65_536
+"""On a GPU, of a cache in 8 bits: the most keys that are widened for one launch, if not those of one row."""
 _HELD_ON_CPU = 2
 """Bytes that most of a CPU's methods keep for a quantized weight, whatever its bits."""
 _INT8_SCRATCH = 120 * MIB
@@ -347,12 +349,15 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     width = KV_BYTES[demand.dtype]
     q = shape.heads * shape.head_dim
     kv = shape.kv_heads * shape.head_dim
-    per_token = 2 * shape.hidden + max(3 * shape.ffn, 3 * q + 2 * kv)  # in the gated MLP, or around attention
     tokens = demand.max_num_seqs * demand.max_model_len
+    widened = demand.kv_cache_dtype and demand.device == "cuda"
+    around = demand.max_batched_tokens * (3 * q + 2 * kv)  # attention
+    around += 2 * kv * min(tokens, max(WIDENED_KEYS, demand.max_model_len)) if widened else 0
+    widest = demand.max_batched_tokens * 2 * shape.hidden + max(demand.max_batched_tokens * 3 * shape.ffn, around)
     gathered = 2 * kv * width * min(tokens, GATHERED_KEYS) if demand.device == "cpu" else 0
     sampling = {"cpu": 12, "cuda": 2 * width + 4}[demand.device]  # bytes: logits (of graphs, too), scores, noise
     logits = sampling * demand.max_num_seqs * shape.vocab
-    return demand.max_batched_tokens * per_token * width + gathered + logits
+    return widest * width + gathered + logits
 
 
 def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:

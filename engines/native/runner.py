@@ -303,7 +303,7 @@ def runner_for(
     device = device_of(config)
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
-    sizes = sizes_of(files.config, config, device, files.quantized_size(), files.quant and files.quant.kv)
+    sizes = sizes_of(files.config, config, device, files.quantized_size(), files.quant.kv if files.quant else None)
     if config.strict and device.type != "cpu":
         raise ConfigError(STRICT_IS_FOR_CPUS)
     weights = load_weights(

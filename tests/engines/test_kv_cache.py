@@ -217,6 +217,19 @@ def test_bytes_of_a_token():
     assert memory.kv_bytes_per_token(SMOLLM2, "float32", "fp8") == 2 * 30 * 3 * 64
 
 
+def test_the_plan_has_room_for_keys_that_a_gpu_widens():
+    def planned(kind: str, batched: int) -> int:
+        demand = memory.demand_of(
+            LLAMA8B, device="cuda", dtype="bfloat16", max_model_len=8192, max_num_seqs=64, max_batched_tokens=batched,
+            block_size=16, kv_cache_bytes=0, kv_cache_dtype=kind,
+        )  # fmt: skip
+        return memory.activation_bytes(LLAMA8B, demand)
+
+    around, mlp, keys = 2048 * (3 * 4096 + 2 * 1024), 2048 * 3 * 14_336, 65_536 * 2 * 1024
+    assert planned("fp8", 2048) - planned("auto", 2048) == 2 * (around + keys - mlp)
+    assert planned("fp8", 16_384) == planned("auto", 16_384), "the gated MLP of so many tokens takes more"
+
+
 def test_what_can_not_be_is_refused_by_name():
     with pytest.raises(ConfigError, match="kv_cache_dtype is 'int4'; it can be auto, fp8, int8"):
         config(kv_cache_dtype="int4")

@@ -256,18 +256,19 @@ def paged_attention(
     if launch.splits > 1:
         items = launch.query_blocks * kv_heads
         workspace.reserve(items, items * launch.splits * launch.block_q * group, head_dim)
-    follows, kind, k_scales, v_scales = dependent(q.device), "", None, None
+    follows, kind = dependent(q.device), ""
+    scales: list[torch.Tensor | None] = [None, None]
+    pools = [pool.values.view(torch.int16) if isinstance(pool, QuantizedPool) else pool for pool in (k_cache, v_cache)]
     if isinstance(k_cache, QuantizedPool) and isinstance(v_cache, QuantizedPool):
-        kind, k_scales, v_scales = form(k_cache.kind, q.device), k_cache.scales, v_cache.scales
-        k_cache, v_cache = k_cache.values.view(torch.int16), v_cache.values.view(torch.int16)
+        kind, scales = form(k_cache.kind, q.device), [k_cache.scales, v_cache.scales]
     paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
-        q, k_cache, v_cache, k_scales, v_scales, out, cu_query, seq_lens, block_tables,
+        q, *pools, *scales, out, cu_query, seq_lens, block_tables,
         workspace.partial, workspace.stats, workspace.arrived,
-        seq_lens.numel(), block_tables.stride(0), k_cache.stride(0), k_cache.stride(1),
+        seq_lens.numel(), block_tables.stride(0), pools[0].stride(0), pools[0].stride(1),
         (softcap or scale) * LOG2_E, launch.split_tokens, launch.splits,
         GROUP=group, HEAD_DIM=head_dim, BLOCK_D=launch.block_d, PAGE=page,
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
-        WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=k_cache.numel() >= 2**31, INTERP=INTERPRETED,
+        WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=pools[0].numel() >= 2**31, INTERP=INTERPRETED,
         INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows, KV=kind,
         num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
     )  # fmt: skip

@@ -66,7 +66,7 @@ _INT8_HIGH = tl.constexpr("""{
 
 
 @triton.jit
-def _low(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
+def low(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
     """int16 → float16 of the lower bytes, which are the even values. int8: 1024 + 128 + value is made of bits."""
     if INTERP:
         bits = pairs.to(tl.uint16, bitcast=True)
@@ -82,8 +82,8 @@ def _low(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
 
 
 @triton.jit
-def _high(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
-    """As `_low`, of the upper bytes."""
+def high(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
+    """As `low`, of the upper bytes."""
     if INTERP:
         bits = pairs.to(tl.uint16, bitcast=True)
         if KV == "fp8":
@@ -136,8 +136,8 @@ def _tiles(
             if KV == "int8":
                 k_scale = tl.load(k_scales + by_token)
                 v_scale = tl.load(v_scales + by_token)
-        s = tl.dot(even, _low(k, KV, INTERP).to(even.dtype), input_precision="ieee")
-        s = tl.dot(odd, _high(k, KV, INTERP).to(even.dtype), s, input_precision="ieee")
+        s = tl.dot(even, low(k, KV, INTERP).to(even.dtype), input_precision="ieee")
+        s = tl.dot(odd, high(k, KV, INTERP).to(even.dtype), s, input_precision="ieee")
         if KV == "int8":
             s = s * k_scale[None, :]
         if CAPPED:
@@ -161,8 +161,8 @@ def _tiles(
         if KV == "int8":
             p = p * v_scale[None, :]
         p = p.to(even.dtype)
-        acc_even = tl.dot(p, _low(v, KV, INTERP).to(even.dtype), acc_even * keep[:, None], input_precision="ieee")
-        acc_odd = tl.dot(p, _high(v, KV, INTERP).to(even.dtype), acc_odd * keep[:, None], input_precision="ieee")
+        acc_even = tl.dot(p, low(v, KV, INTERP).to(even.dtype), acc_even * keep[:, None], input_precision="ieee")
+        acc_odd = tl.dot(p, high(v, KV, INTERP).to(even.dtype), acc_odd * keep[:, None], input_precision="ieee")
         top = top_new
     return top, total, acc_even, acc_odd
 

@@ -221,6 +221,8 @@ def _attention(
     config: DecoderConfig, index: int, layer: LayerWeights, cos_sin: torch.Tensor, ops: Ops, pools: Pools
 ) -> Callable[[torch.Tensor, Batch], torch.Tensor]:
     if config.latent is not None:
+        if not isinstance(pools[0], torch.Tensor):
+            raise ValueError("latent attention has no KV cache in 8 bits; set kv_cache_dtype to 'auto'")
         return LatentAttention(config, config.latent, _given(layer.latent), cos_sin, ops, pools[0])
     made = Attention(config, index, layer, cos_sin, ops, pools)
     return made.capped if config.attention_softcap else made.plain

@@ -43,14 +43,17 @@ class _Where:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One attention launch. tokens: its queries in the pass; cu_query counts from the first of them. prompts: how many
-    whole prompts a library attends to instead, 0 for the kernel."""
+class Part:
+    """One attention launch. tokens: its queries in the pass; cu_query counts from the first of them. max_seq: bound of
+    seq_lens. pairs: whether it reads pools in 8 bits. prompts: how many whole prompts a library attends to instead, 0
+    for the kernel."""
 
     tokens: slice
     cu_query: torch.Tensor
     seq_lens: torch.Tensor
     block_tables: torch.Tensor
+    max_seq: int
+    pairs: bool
     launch: Launch
     prompts: int
 
@@ -62,7 +65,6 @@ class TritonOps:
     """
 
     _write: Callable[..., torch.Tensor] = staticmethod(fused.rope_and_cache)
-    _pairs = False  # whether the pools are in 8 bits
 
     def __init__(self) -> None:
         self._devices: dict[torch.device, _Where] = {}
@@ -136,7 +138,7 @@ class TritonOps:
         softcap: float,
     ) -> torch.Tensor:
         name = f"attention {window}, capped" if softcap else f"attention {window}"
-        parts: list[_Part] | None = batch.shared.get(name)
+        parts: list[Part] | None = batch.shared.get(name)
         if parts is None:
             prompts = {} if softcap else self._prompts(batch, k_cache)  # the library knows no caps
             parts = batch.shared[name] = self._parts(q, k_cache, batch, window, prompts)
@@ -147,26 +149,37 @@ class TritonOps:
             if part.prompts:
                 _whole_prompts(q, out[part.tokens], batch, part, scale)
                 continue
+            keys, values, tables = self._read(k_cache, v_cache, part)
             paged_attention(
-                q[part.tokens], k_cache, v_cache, out[part.tokens], part.cu_query, part.seq_lens, part.block_tables,
+                q[part.tokens], keys, values, out[part.tokens], part.cu_query, part.seq_lens, tables,
                 scale=scale, window=window, softcap=softcap, launch=part.launch, workspace=workspace,
             )  # fmt: skip
         return out
 
-    def _parts(self, q: torch.Tensor, k_cache: Pool, batch: Batch, window: int, prompts: dict[int, int]) -> list[_Part]:
+    def _pairs(self, rows: int, max_query: int, max_seq: int) -> bool:
+        """Whether such a launch reads pools in 8 bits."""
+        return False
+
+    def _read(self, k_cache: Pool, v_cache: Pool, part: Part) -> tuple[Pool, Pool, torch.Tensor]:
+        """Pools and block tables that a launch reads."""
+        return k_cache, v_cache, part.block_tables
+
+    def _parts(self, q: torch.Tensor, k_cache: Pool, batch: Batch, window: int, prompts: dict[int, int]) -> list[Part]:
         """A launch for each span: a tile for a chunk is mostly empty for a row with one query. prompts: as `_prompts`
         gives them."""
         device = self._on(q.device).device
         kv_heads, _, head_dim = k_cache.shape[1:]
-        parts: list[_Part] = []
+        parts: list[Part] = []
 
         def add(rows: slice, tokens: slice, cu_query: torch.Tensor, max_query: int, max_seq: int, whole: int) -> None:
+            pairs = self._pairs(rows.stop - rows.start, max_query, max_seq)
             launch = plan(
                 tokens=tokens.stop - tokens.start, rows=rows.stop - rows.start, group=q.shape[1] // kv_heads,
                 kv_heads=kv_heads, head_dim=head_dim, max_query=max_query, max_seq=max_seq, window=window,
-                dtype=q.dtype, device=device, pairs=self._pairs,
+                dtype=q.dtype, device=device, pairs=pairs,
             )  # fmt: skip
-            parts.append(_Part(tokens, cu_query, batch.seq_lens[rows], batch.block_tables[rows], launch, whole))
+            lengths, tables = batch.seq_lens[rows], batch.block_tables[rows]
+            parts.append(Part(tokens, cu_query, lengths, tables, max_seq, pairs, launch, whole))
 
         everything = Span(slice(0, len(batch.seq_lens)), slice(0, len(q)), batch.max_query)
         for place, span in enumerate(batch.spans or [everything]):
@@ -235,7 +248,7 @@ class TritonOps:
 
 
 def _whole_prompts(
-    q: torch.Tensor, out: torch.Tensor | None, batch: Batch, part: _Part, scale: float
+    q: torch.Tensor, out: torch.Tensor | None, batch: Batch, part: Part, scale: float
 ) -> torch.Tensor:  # fmt: skip
     keys, values = batch.shared["keys and values"]
     at = part.tokens

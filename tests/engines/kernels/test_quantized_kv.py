@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from engines.native.kernels.attention import paged_attention
 from engines.native.kernels.attention_plan import Device, Launch, Workspace, plan
+from engines.native.kernels.quantized_pages import widen_pages
 from engines.native.kernels.quantized_write import quantized_rope_and_cache
+from engines.native.ops import quantized_kv_triton
+from engines.native.ops.base import Batch
+from engines.native.ops.quantized_kv_triton import LONG
 from engines.native.quantized_kv import Fp8Pool, Int8Pool, QuantizedPool
 from tests.engines.kernels import reference
 
@@ -99,6 +103,32 @@ def test_splits_are_merged(query_lens, kind):
     out, wanted, workspace = run(case, kind, split=32)
     assert reference.relative_error(out, wanted) < 1e-5
     assert not workspace.arrived.any(), "counters must be zero for the next launch"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [0, 30])
+def test_long_chunks_read_pages_that_were_widened(kind, window, monkeypatch):
+    case = reference.paged_case([LONG, 3], [LONG + 20, 9], heads=2, kv_heads=1, head_dim=24, page=4)
+    keys, values = pool_of(case.k_cache, kind), pool_of(case.v_cache, kind)
+    widened = []
+    monkeypatch.setattr(
+        quantized_kv_triton, "widen_pages", lambda *given: widened.append(widen_pages(*given)) or widened[-1]
+    )
+    batch = Batch(
+        token_ids=case.cu_query, positions=case.cu_query, slots=case.cu_query, cu_query=case.cu_query,
+        seq_lens=case.seq_lens, block_tables=case.block_tables, logits_index=None, max_query=case.max_query,
+        max_seq=case.max_seq,
+    )  # fmt: skip
+    out = quantized_kv_triton.QuantizedKvTritonOps().attention(case.q, keys, values, batch, 0.3, window)
+    read = replace(case, k_cache=meant(keys), v_cache=meant(values))
+    assert reference.relative_error(out, reference.attention(read, 0.3, window, 0.0)) < 1e-5
+    assert [len(each) for each in widened[0]] == [2 * (LONG + 20) // 4] * 2, "as many for each row"
+
+
+def test_what_is_widened_at_once_is_bounded():
+    chosen = quantized_kv_triton.QuantizedKvTritonOps()._pairs
+    assert [chosen(1, LONG - 1, 8192), chosen(1, LONG, 10**6)] == [True, False]
+    assert [chosen(9, LONG, 8192), chosen(8, LONG, 8192)] == [True, False]
 
 
 @pytest.mark.parametrize("kind", KINDS)
