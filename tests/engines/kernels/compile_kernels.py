@@ -24,8 +24,23 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from engines.native.kernels import attention, fused, int8_head, linear, masks, prep, quantize, sampling, scaled, upcast
+from engines.native.kernels import (
+    attention,
+    fused,
+    int8_head,
+    linear,
+    masks,
+    prep,
+    quantize,
+    quantized_keys,
+    quantized_pages,
+    quantized_write,
+    sampling,
+    scaled,
+    upcast,
+)
 from engines.native.kernels.attention_plan import Device, Workspace, plan
+from engines.native.quantized_kv import Fp8Pool, Int8Pool, QuantizedPool
 from tests.engines.kernels import reference
 
 POINTERS = {
@@ -40,7 +55,10 @@ POINTERS = {
     torch.uint8: "*u8",
     torch.float8_e4m3fn: "*fp8e4nv",
 }
-MODULES = (attention, fused, int8_head, linear, masks, prep, quantize, sampling, scaled, upcast)
+MODULES = (
+    attention, fused, int8_head, linear, masks, prep, quantize, quantized_pages, quantized_write, sampling, scaled,
+    upcast,
+)  # fmt: skip
 OPTIONS = ("num_warps", "num_stages")
 CUOBJDUMP = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin", "cuobjdump")
 
@@ -115,6 +133,34 @@ def launch_attention(capability: int, head_dim: int, query: int, window: int, dt
         case.q, case.k_cache, case.v_cache, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
         scale=1.0, window=window, launch=launch, workspace=Workspace(case.q.device),
     )  # fmt: skip
+
+
+def launch_quantized_kv(capability: int, head_dim: int, query: int) -> None:
+    """A decode, chunk or long chunk over pools in 8 bits, in each form that the GPU may have."""
+    dtype, fp8 = torch.bfloat16, quantized_keys.FP8_UNIT if capability >= 89 else "fp8"
+    case = reference.paged_case([query], [query + 64], heads=8, kv_heads=2, head_dim=head_dim, page=16, dtype=dtype)
+    values = torch.zeros(case.k_cache.shape, dtype=torch.int8)
+    pools: list[tuple[str, QuantizedPool]] = [
+        (fp8, Fp8Pool(values, torch.ones(2), dtype)),
+        ("int8", Int8Pool(values, torch.ones(case.k_cache.shape[:3]), dtype)),
+    ]
+    launch = plan(
+        tokens=query, rows=1, group=4, kv_heads=2, head_dim=head_dim, max_query=query, max_seq=8192, window=0,
+        dtype=dtype, device=Device(132, (capability // 10, capability % 10)), pairs=True,
+    )  # fmt: skip
+    for form, pool in pools:
+        with (
+            patch.object(attention, "form", lambda *_, form=form: form),
+            patch.object(quantized_pages, "form", lambda *_, form=form: form),
+        ):
+            attention.paged_attention(
+                case.q, pool, pool, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
+                scale=1.0, window=0, launch=launch, workspace=Workspace(case.q.device),
+            )  # fmt: skip
+            if query == 1:
+                quantized_pages.widen_pages(pool, pool, case.seq_lens, case.block_tables, 4)
+                rope = reference.rope_case(2, 8, 2, head_dim, 16, (False, False), dtype)
+                quantized_write.quantized_rope_and_cache(*rope[:4], pool, pool, *rope[6:], 1e-5)
 
 
 def launch_rest(dtype: torch.dtype) -> None:
@@ -193,7 +239,10 @@ def main(capabilities: list[int]) -> None:
             launch_quantized(capability)
             for known["head_dim"] in (64, 128):
                 for known["kind"], query in (("decode", 1), ("chunk", 8), ("prefill", 200)):
+                    known["pairs"] = False
                     launch_attention(capability, known["head_dim"], query, 0, torch.bfloat16)
+                    known["pairs"] = True
+                    launch_quantized_kv(capability, known["head_dim"], query)
 
 
 if __name__ == "__main__":
