@@ -97,7 +97,7 @@ def loader(rows: str) -> Any:
     import torch
 
     ids = torch.from_numpy(numpy.load(rows)).long()
-    samples = [{"input_ids": row, "attention_mask": torch.ones_like(row)} for row in ids]
+    samples: Any = [{"input_ids": row, "attention_mask": torch.ones_like(row)} for row in ids]
     return torch.utils.data.DataLoader(samples, batch_size=1, shuffle=False)
 
 
