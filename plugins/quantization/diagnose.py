@@ -1,23 +1,36 @@
 """Where a quantized version went wrong: channels that run hot in the model itself, and layers whose own error, or whose
 jump of the accumulated error, stands out against the others'.
 
+    python -m plugins.quantization.diagnose REFERENCE VERSION [--text FILE]
+
+REFERENCE, VERSION: a GGUF file or a folder with safetensors; the version is compared as it is served.
 The layers' errors come from `engines.native.compare`: two versions on one text, once each with its own inputs
 (accumulated) and once with the reference's (a layer's own).
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 import torch
 
+from engines.native import compare
 from engines.native.compare import Comparison, LayerDifference
-from engines.native.loader.model_files import ModelFiles
+from engines.native.config import ConfigError
+from engines.native.loader.errors import BadModel
+from engines.native.loader.model_files import ModelFiles, open_model
+from engines.native.loader.tokenizer import load_tokenizer
+from engines.native.models.calibration import TEXT
+from engines.protocol import ChildError
+from plugins.quantization.errors import QuantizationFailed
 from plugins.quantization.model import Source
 from plugins.quantization.observe import Hessian, Stream
-from plugins.quantization.terms import GROUPS, GroupReport, LayerResult
+from plugins.quantization.terms import GROUPS
 
 HOT = 20.0
 """A channel is an outlier whose greatest |x| is so many times the median channel's."""
@@ -46,7 +59,7 @@ class Outliers:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """layer: its number. keep: pattern for `Recipe.keep` that would leave it in 16 bits."""
+    """layer: its number. keep: name for a recipe's `keep`, which leaves it in 16 bits."""
 
     layer: int
     reason: str
@@ -91,7 +104,7 @@ def suspects(found: Comparison) -> list[Suspect]:
             layer.layer,
             f"it adds a relative error of {error:.3g} by itself, {error / usual:.1f} times the median layer's "
             f"({usual:.3g}); the accumulated error behind it is {layer.relative_error:.3g}",
-            f"layers.{layer.layer}.*",
+            f"layers.{layer.layer}",
         )
         for error, layer in sorted(named, key=lambda each: -each[0])
         if usual > 0
@@ -104,11 +117,37 @@ def _added(layer: LayerDifference, before: LayerDifference | None) -> float:
     return max(0.0, layer.relative_error - (before.relative_error if before else 0.0))
 
 
-def fallbacks(layers: Sequence[LayerResult]) -> list[tuple[str, GroupReport]]:
-    """Products that aren't what the recipe asked for, by name: counted, never silent."""
-    return [
-        (f"layers.{layer.index}.{report.group}", report)
-        for layer in layers
-        for report in layer.reports
-        if report.method == "rtn_fallback"
-    ]
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reference", type=Path)
+    parser.add_argument("version", type=Path)
+    parser.add_argument("--text", type=Path, help="what both read; its first tokens count")
+    options = parser.parse_args(arguments)
+    reference, version = compare.of_path(options.reference, "float32"), compare.of_path(options.version, "auto")
+    try:
+        text = options.text.read_text(encoding="utf-8") if options.text else TEXT
+        found = compare.run(reference, version, device="cpu", text=text, progress=lambda share, doing: None)
+        files = open_model(reference.format, reference.paths)
+        tokenizer, _ = load_tokenizer(files)
+        ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False).ids[: found.tokens]])
+        hot = [each for each in outliers(files, ids, lambda share, doing: None) if each.count]
+    except (BadModel, ChildError, ConfigError, QuantizationFailed, OSError, ValueError) as error:
+        print(f"diagnose: {error}", file=sys.stderr)
+        return 2
+    print("\n".join([compare.table(found), "", *_said(suspects(found), hot)]))
+    return 0
+
+
+def _said(named: Sequence[Suspect], hot: Sequence[Outliers]) -> list[str]:
+    lines = [f"layer {each.layer}: {each.reason}; option keep: {each.keep}" for each in named]
+    lines = lines or ["no layer stands out by its own error"]
+    for each in sorted(hot, key=lambda one: -one.ratio)[:NAMED]:
+        channels = ", ".join(f"{channel} ({size:.3g})" for channel, size in each.channels)
+        lines.append(
+            f"{each.name}: {each.count} inputs reach over {HOT:.0f} times the median's {each.typical:.3g}: {channels}"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

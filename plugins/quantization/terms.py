@@ -25,8 +25,8 @@ class Recipe:
 
     smoothing: what is done before rounding ("smoothquant": Xiao et al., "awq": Lin et al.). rounding: "rtn" or "gptq".
     clip: scales are searched for (ratios 1 … 0.5 of a group's range; by the error of the outputs where calibration
-    tokens are there, else of the weights). keep: fused groups that stay in 16 bits, as shell patterns of
-    "layers.<n>.<group>" ("layers.0.*", "layers.*.down"). schemes: such a name, without patterns → its own scheme, for
+    tokens are there, else of the weights). keep: fused groups that stay in 16 bits: layers ("layers.0") or shell
+    patterns of "layers.<n>.<group>" ("layers.*.down"). schemes: such a name, without patterns → its own scheme, for
     mixed precision. damping: share of the Hessian's mean diagonal; raised tenfold up to three times. on_fallback: what
     becomes of a group whose Hessian isn't positive definite even then: "record" rounds it to nearest and says so,
     "fail" ends the job. scale_dtype: of the scales in the file, and what values are rounded for. embedding: the table
@@ -50,7 +50,7 @@ class Recipe:
     def keeps(self, index: int, group: str) -> bool:
         """Whether `keep` names the product."""
         name = f"layers.{index}.{group}"
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.keep)
+        return any(name.startswith(f"{pattern}.") or fnmatch.fnmatchcase(name, pattern) for pattern in self.keep)
 
     def of(self, index: int, group: str) -> LinearScheme | None:
         """The scheme of one product; None: it stays in 16 bits."""

@@ -9,12 +9,14 @@ from safetensors.torch import load_file, save_file
 from engines.native.compare import Comparison, LayerDifference
 from engines.native.loader.model_files import open_model
 from engines.native.quant.scheme import LinearScheme, WeightScheme
+from plugins.quantization import diagnose
 from plugins.quantization.diagnose import outliers, suspects
 from plugins.quantization.mixed import WHOLE, choose
 from plugins.quantization.recipe import QuantizationFailed, Recipe, quantize
 from plugins.quantization.sensitivity import sensitivity
 from plugins.quantization.simulate import text_losses
 from tests.engines.models.harness import saved, transformers_model
+from tests.plugins.quantization.quantized_for_tests import write_model
 from tests.plugins.quantization.test_recipe import Kept
 
 OPTIONS = {
@@ -135,9 +137,27 @@ def test_suspects_are_layers_whose_own_error_stands_out():
     layers = [LayerDifference(index, 0.02 * index, error, 0.99, 3) for index, error in enumerate(own)]
     (found,) = suspects(Comparison(64, layers, 0.1, 0.2, 0.9, 3, (10.0, 12.0)))
     assert found.layer == 2
-    assert found.keep == "layers.2.*"
+    assert found.keep == "layers.2"
     assert "by itself" in found.reason
     jumps = [0.01, 0.02, 0.03, 0.3, 0.31]
     layers = [LayerDifference(index, error, None, 0.99, 3) for index, error in enumerate(jumps)]
     (found,) = suspects(Comparison(64, layers, 0.1, 0.2, 0.9, 3, (10.0, 12.0)))
     assert found.layer == 3
+
+
+def test_command_line_names_layer_and_channels(tmp_path, capsys):
+    """A version whose last layer was damaged, of a model in which one channel runs hot."""
+    reference = write_model(tmp_path / "reference")
+    tensors = load_file(reference / "model.safetensors")
+    tensors["model.layers.0.input_layernorm.weight"][9] = 300.0
+    save_file(tensors, reference / "model.safetensors", {"format": "pt"})
+    version = write_model(tmp_path / "version")
+    tensors["model.layers.2.mlp.down_proj.weight"] *= -200
+    save_file(tensors, version / "model.safetensors", {"format": "pt"})
+    assert diagnose.main([str(reference), str(version)]) == 0
+    said = capsys.readouterr().out
+    assert "layer 2: it adds a relative error" in said
+    assert "option keep: layers.2\n" in said
+    assert "layers.0.qkv: 1 inputs reach" in said
+    assert "9 (" in said
+    assert diagnose.main([str(reference), str(tmp_path / "nothing")]) == 2
