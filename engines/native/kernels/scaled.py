@@ -46,14 +46,14 @@ def plan(
     """outputs: of the result, so half the rows of a gated weight. inputs: padded to whole blocks. grouped: scales are
     of 128 inputs. Up to 64 rows nothing stands between the bytes and the tensor cores: tiles are `linear.plan`'s, two
     of these values for one of 16 bits."""
-    block_m = min(max(16, 1 << (rows - 1).bit_length()), 128)
+    block_m = min(max(16, 1 << (rows - 1).bit_length()), 64 if grouped else 128)  # groups' sums need registers, too
     if block_m <= 64 and not grouped and inputs % (2 * BLOCK) == 0 and shared == SHARED:
         like = linear.plan(rows=rows, outputs=outputs, inputs=inputs // 2, gated=gated, processors=processors)
         return ScaledPlan(
             like.block_m, like.block_n, 2 * like.block_k, like.warps, like.stages, like.splits, like.steps
         )  # fmt: skip
     steps = inputs // BLOCK
-    block_n, warps = (128, 8) if block_m == 128 else (64, 4)
+    block_n, warps = (128, 8) if block_m == 128 or (grouped and block_m == 64) else (64, 4)
     stages = max(2, min(4, shared // ((block_n + block_m) * BLOCK)))
     if gated or outputs > WIDE:
         return ScaledPlan(block_m, block_n, BLOCK, warps, stages, 1, steps)
