@@ -60,7 +60,7 @@ HOPPER_8BIT: dict[tuple[int, Kind], Tile] = {
     (64, "prefill"): Tile(128, 64, 8, 3),
     (128, "decode"): Tile(16, 64, 2, 3),
     (128, "chunk"): Tile(64, 128, 4, 2),
-    (128, "prefill"): Tile(64, 64, 4, 3),
+    (128, "prefill"): Tile(128, 64, 8, 3),
     (256, "decode"): Tile(16, 32, 4, 3),
     (256, "chunk"): Tile(64, 32, 8, 2),
     (256, "prefill"): Tile(64, 32, 8, 2),
