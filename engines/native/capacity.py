@@ -92,9 +92,7 @@ class _Room:
     def _plan(self, length: int, count: int) -> memory.MemoryPlan:
         base = self._base
         batched = max(base.max_batched_tokens, count + base.block_size)
-        kv_bytes = memory.kv_bytes_for(
-            self._shape, base.dtype, base.block_size, length, count, base.kv_cache_dtype
-        )
+        kv_bytes = memory.kv_bytes_for(self._shape, base.dtype, base.block_size, length, count, base.kv_cache_dtype)
         demand = replace(
             base, max_model_len=length, max_num_seqs=count, max_batched_tokens=batched, kv_cache_bytes=kv_bytes
         )

@@ -121,10 +121,10 @@ def fill(matchers: Sequence[Matcher], executor: Any) -> None:
     for word, flags in matchers[0].ends:  # of all rows at once: one by one they would take longer than the masks
         may_end |= (bits[:, word] & flags) != 0
         bits[:, word] &= ~flags
-    each = zip(matchers, bits, may_end.tolist(), bits.any(axis=1).tolist(), strict=True)
-    for matcher, own, ends, left in each:
+    left = np.any(bits, axis=1)
+    for index, matcher in enumerate(matchers):
         if not matcher.error:
-            matcher.settle(own, ends, left)
+            matcher.settle(bits[index], bool(may_end[index]), bool(left[index]))
 
 
 Words = tuple[tuple[int, np.int32], ...]

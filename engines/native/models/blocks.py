@@ -16,7 +16,7 @@ import torch
 from engines.native.layers.linear import Linear
 from engines.native.layers.router import Router
 from engines.native.models.config import DecoderConfig, Latent
-from engines.native.ops.base import Batch, Ops
+from engines.native.ops.base import AddNorm, Batch, Ops
 from engines.native.quantized_kv import Pool
 
 _T = TypeVar("_T")
@@ -151,7 +151,8 @@ class PreNormBlock:
         self.attend, self._mlp = attend, mlp
         self._ops, self._eps, self._o = ops, config.norm_eps, layer.o
         self._post_norm, self._following = _given(layer.post_norm), following
-        self._norm_for_mlp = self._norm_for_next = ops.add_rms_norm
+        self._norm_for_mlp: AddNorm = ops.add_rms_norm
+        self._norm_for_next: AddNorm = ops.add_rms_norm
 
     def norm_for(self, mlp: Linear | None, following: Linear | None) -> None:
         """Which products alone read the norm before the MLP and the one behind it."""
@@ -301,7 +302,7 @@ Product = Callable[[Linear, torch.Tensor], torch.Tensor]
 
 def _mlp(config: DecoderConfig, layer: LayerWeights, ops: Ops, product: Product) -> Linear:
     """product: how what comes out last is made."""
-    gated = {"silu": ops.silu_gated, "gelu_tanh": ops.gelu_tanh_gated}[config.activation]
+    gated: Product = {"silu": ops.silu_gated, "gelu_tanh": ops.gelu_tanh_gated}[config.activation]
     if layer.moe is None:
         down = _given(layer.down)
         if config.activation == "silu":

@@ -35,7 +35,7 @@ class DecoderWeights:
 class Decoder:
     """`kv` is one pair of pools per layer, owned by the runner."""
 
-    def __init__(self, config: DecoderConfig, weights: DecoderWeights, ops: Ops, kv: list[Pools]) -> None:
+    def __init__(self, config: DecoderConfig, weights: DecoderWeights, ops: Ops, kv: Sequence[Pools]) -> None:
         self.config, self.weights, self.ops, self.kv = config, weights, ops, kv
         following = [*(layer.input_norm for layer in weights.layers[1:]), weights.norm]
         self._blocks: list[Block] = []

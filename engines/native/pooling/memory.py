@@ -50,8 +50,8 @@ def sizes_of(files: PoolingFiles, config: EngineConfig, device: torch.device) ->
 def _check_kv(kv_cache_dtype: str) -> None:
     if kv_cache_dtype != "auto":
         raise ConfigError(
-            f"kv_cache_dtype is {kv_cache_dtype!r}, but a model that embeds or scores keeps no keys and values beyond a "
-            "pass; set it to 'auto'"
+            f"kv_cache_dtype is {kv_cache_dtype!r}, but a model that embeds or scores keeps no keys and values beyond "
+            "a pass; set it to 'auto'"
         )
 
 
