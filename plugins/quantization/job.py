@@ -153,7 +153,8 @@ def written_bytes(options: Options, target: Target, group: int) -> int:
         width = target.torch_dtype.itemsize
         if name.startswith("layers.") and len(shape) == 2 and options.quantizes_weights:
             bits = {"w4a16_gptq": 4, "w4a16_awq": 4}.get(options.scheme, 8)
-            total += size * bits // 8 + (size // group if group else shape[0]) * (width + 1)
+            scale = 4 if target.dtype == "float16" else width  # scales beside float16 are float32
+            total += size * bits // 8 + (size // group if group else shape[0]) * (scale + 1)
         elif name == "embed.weight" and options.embedding_format == "int8":
             total += size + shape[0] * width
         else:

@@ -163,20 +163,21 @@ def _grid(
     scheme: WeightScheme, tiling: Tiling, low: torch.Tensor, high: torch.Tensor, scale_dtype: torch.dtype
 ) -> Grid:
     """low ≤ 0 ≤ high: the ranges, [out groups, in groups]."""
-    tiny = torch.finfo(scale_dtype).tiny
     if scheme.symmetric:
         most = FP8_MAX if scheme.kind == "float" else 2 ** (scheme.bits - 1) - 1
         scales = torch.maximum(-low, high) / most
-        return Grid(scheme, tiling, _held(scales, tiny, scale_dtype), None, scale_dtype)
-    scales = _held((high - low) / (2**scheme.bits - 1), tiny, scale_dtype)
+        return Grid(scheme, tiling, _held(scales, scale_dtype), None, scale_dtype)
+    scales = _held((high - low) / (2**scheme.bits - 1), scale_dtype)
     least = 0 if scheme.bits == 4 else -128
     zeros = (torch.round(-low / scales) + least).clamp_(least, least + 2**scheme.bits - 1)
     return Grid(scheme, tiling, scales, zeros, scale_dtype)
 
 
-def _held(scales: torch.Tensor, tiny: float, dtype: torch.dtype) -> torch.Tensor:
-    """As they come back from the file; a group of zeros has some scale, not 0."""
-    return torch.where(scales > tiny, scales, 1.0).to(dtype).float()
+def _held(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """As they come back from the file; a group of zeros has some scale, not 0. Any other keeps its own, however small:
+    a greater one would round the whole group to zeros."""
+    held = scales.to(dtype).float()
+    return torch.where(held == 0, 1.0, held)
 
 
 def squared_error(tiling: Tiling) -> Loss:

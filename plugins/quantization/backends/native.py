@@ -87,8 +87,14 @@ def recipe_of(order: Order) -> Recipe:
         keep=kept_groups(order),
         kv={"fp8": KvScheme("float"), "int8": KvScheme("int")}.get(options.kv_format),
         embedding=options.embedding_format == "int8",
-        scale_dtype=order.target.torch_dtype,
+        scale_dtype=scale_dtype_of(order.target.torch_dtype),
     )
+
+
+def scale_dtype_of(dtype: torch.dtype) -> torch.dtype:
+    """Of the scales beside weights of `dtype`. float16 has no room below 6e-8 and few digits below 6e-5, where small
+    outputs have their scales: these are float32, which readers cast as they need."""
+    return torch.float32 if dtype == torch.float16 else dtype
 
 
 def _smoothing(method: str) -> Any:

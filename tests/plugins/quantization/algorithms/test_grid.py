@@ -7,6 +7,7 @@ import torch
 
 from engines.native.quant.scheme import WeightScheme
 from plugins.quantization.algorithms.grid import check_scheme, quantize_rtn
+from plugins.quantization.backends.native import scale_dtype_of
 from plugins.quantization.errors import QuantizationFailed
 
 WEIGHT = torch.randn(48, 96, generator=torch.Generator().manual_seed(0)) * torch.logspace(-2, 1, 96)
@@ -87,6 +88,20 @@ def test_a_group_of_zeros_stays_zero() -> None:
     made = quantize_rtn(torch.zeros(4, 32), WeightScheme("int", 4, "group", 16, symmetric=False))
     assert bool(torch.isfinite(made.scales).all())
     assert not bool(made.dequantize().any())
+
+
+@pytest.mark.parametrize("scheme", [WeightScheme("int", 4, "group", 32), WeightScheme("float", 8, "channel")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_small_weights_keep_their_scale(scheme: WeightScheme, dtype: torch.dtype) -> None:
+    """A scale below float16's least normal number, 6.1e-5, once became 1: the outputs were zeros."""
+    small = WEIGHT * (1e-4 / WEIGHT.abs().amax(-1, keepdim=True))
+    made = quantize_rtn(small, scheme, scale_dtype=dtype).dequantize(torch.float32)
+    assert (made - small).norm() < (0.2 if dtype == torch.float32 else 0.5) * small.norm()
+
+
+def test_scales_beside_float16_are_float32() -> None:
+    assert scale_dtype_of(torch.float16) == scale_dtype_of(torch.float32) == torch.float32
+    assert scale_dtype_of(torch.bfloat16) == torch.bfloat16
 
 
 def test_what_cannot_be_made_is_refused_with_what_can() -> None:
