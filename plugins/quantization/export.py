@@ -17,7 +17,7 @@ from engines.native.loader.names import expected_shapes, file_name, layout_of
 from engines.native.loader.tokenizer import TokenizerFacts
 from engines.native.loader.weights import Weights
 from engines.native.quant import packing
-from engines.native.quant.scheme import ActivationScheme, KvScheme, LinearScheme, WeightScheme
+from engines.native.quant.scheme import ActivationScheme, KvScheme, LinearScheme, WeightScheme, class_of
 from engines.native.vocabulary import tensor_files, tokenizer_files
 from engines.native.vocabulary.folder import INDEX, Folder, Progress
 from engines.native.vocabulary.hf_export import DTYPES, Export, bytes_of
@@ -77,7 +77,8 @@ class Target:
             written = self._export.config_json(self._facts, self.config.vocab)
         else:
             written = dict(read_json(self._files.paths, "config.json"))
-            written.pop("torch_dtype", None)
+            for name in ("torch_dtype", "compression_config"):  # older names of what is written here
+                written.pop(name, None)
             written["dtype"] = self.dtype
         return written if quantization is None else {**written, "quantization_config": quantization}
 
@@ -184,8 +185,9 @@ def quantization_config(
     for number, (scheme, names) in enumerate(sorted(groups.items(), key=lambda item: -len(item[1]))):
         layout = packing.layout_for(scheme)
         layouts.append(layout)
-        alone = [scheme] == of_layers  # then the class says it, and what is kept is in `ignore`
-        written[f"group_{number}"] = {"targets": ["Linear"] if alone else names, **scheme_json(scheme)}
+        if [scheme] == of_layers:  # then the class says it, and what is kept is in `ignore`; an embedding is named
+            names = ["Linear", *(name for name in names if class_of(name) != "Linear")]
+        written[f"group_{number}"] = {"targets": names, **scheme_json(scheme)}
     kept = [module for module in modules if module not in schemes]
     return {
         "quant_method": "compressed-tensors",

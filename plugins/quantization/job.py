@@ -25,7 +25,7 @@ import psutil
 from tokenizers import Tokenizer
 
 from engines.api import size_text
-from engines.native.loader.model_files import ModelFiles, open_model, read_json
+from engines.native.loader.model_files import ModelFiles, open_model
 from engines.native.loader.tokenizer import TokenizerFacts, load_tokenizer
 from engines.native.pooling.config import Task
 from engines.native.pooling.task import task_of
@@ -87,6 +87,7 @@ def run(given: Input, channel: Channel) -> dict[str, Any]:
         made: Made = importlib.import_module(f"plugins.quantization.backends.{options.backend}").run(order)
         say(_DONE, "reading the version back")
         sizes = _read_back(made, facts, target)
+        made.forget()
     say(1.0, "finished")
     return _report(order, made, sizes, time.monotonic() - started)
 
@@ -97,7 +98,7 @@ def run(given: Input, channel: Channel) -> dict[str, Any]:
 def _check_model(files: ModelFiles) -> None:
     if task_of(files.format, files.paths) is not Task.GENERATE:
         raise ChildError("wrong_task", "model: it makes vectors or scores", "Quantization is for models that generate.")
-    if files.format == "safetensors" and read_json(files.paths, "config.json").get("quantization_config"):
+    if files.format == "safetensors" and files.quant is not None:  # of a GGUF file it says which blocks it has
         raise ChildError(
             "already_quantized",
             "model: it is quantized already, and what its digits lost is not in it any more",

@@ -40,7 +40,8 @@ class Order:
 class Made:
     """layers: a row for each product or module, as the report has it. fallbacks: {"layer", "reason"}, what was done
     more simply than asked. kv_scales: layer → [key scale, value scale], greatest of the heads. resumed_at: layers that
-    an earlier attempt had finished. mixed: how its plan came about, of a mixed version."""
+    an earlier attempt had finished. mixed: how its plan came about, of a mixed version. forget: removes what another
+    attempt would go on from; called once the version reads back."""
 
     folder: Folder
     layers: list[dict[str, Any]] = field(default_factory=list)
@@ -49,3 +50,4 @@ class Made:
     resumed_at: int = 0
     notes: list[str] = field(default_factory=list)
     mixed: dict[str, Any] | None = None
+    forget: Callable[[], object] = lambda: None

@@ -54,10 +54,9 @@ def run(order: Order) -> Made:
         recipe.kv if recipe.kv and recipe.kv.kind == "float" else None,  # int8 finds its scales while it runs
         lambda share: order.say(_LAYERS + (1 - _LAYERS) * share, "writing the files"),
     )
-    made = Made(folder, resumed_at=start, mixed=about or None)
+    made = Made(folder, resumed_at=start, mixed=about or None, forget=done.remove)
     for index in range(layers):
         _tell_layer(made, index, done, recipe)
-    done.remove()
     return made
 
 

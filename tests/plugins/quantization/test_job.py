@@ -98,6 +98,27 @@ def test_scales_of_the_cache_are_measured_and_none_is_one(model, tmp_path):
     assert all(torch.equal(made[name], tensor) for name, tensor in base.items() if name in made)
 
 
+@pytest.mark.parametrize("keep", [["lm_head"], ["lm_head", "model.layers.1"]])
+def test_an_embedding_of_the_layers_own_scheme_is_named(model, tmp_path, keep):
+    run(spec_of(model, tmp_path, scheme="int8_weight_only", embedding="int8", keep=keep))
+    config = json.loads((tmp_path / "version/config.json").read_text())["quantization_config"]
+    assert [group["targets"] for group in config["config_groups"].values()] == [["Linear", "model.embed_tokens"]]
+    assert "embed.weight" in open_model("safetensors", paths_of(tmp_path / "version")).quantized
+
+
+def test_finished_layers_stay_until_the_version_reads_back(model, tmp_path, monkeypatch):
+    def unreadable(*_):
+        raise ChildError("not_exportable", "model: it reads back as another")
+
+    spec = spec_of(model, tmp_path, scheme="int8_weight_only")
+    monkeypatch.setattr(job, "_read_back", unreadable)
+    with pytest.raises(ChildError, match="reads back"):
+        run(spec)
+    monkeypatch.undo()
+    assert run(spec)[0]["resumed_at"] == LAYERS
+    assert not (tmp_path / "work/layers").exists()
+
+
 def test_int8_cache_is_said_to_whoever_serves_the_version(model, tmp_path):
     report, _ = run(spec_of(model, tmp_path, scheme="kv_int8"))
     assert report["serve_options"] == {"kv_cache_dtype": "int8"}
@@ -216,6 +237,19 @@ def test_a_version_that_is_quantized_already(model, tmp_path):
     run(spec_of(model, tmp_path, scheme="fp8_dynamic"))
     error = refused(spec_of(tmp_path / "version", tmp_path / "again", scheme="fp8_dynamic"))
     assert error.code == "already_quantized"
+    config = json.loads((tmp_path / "version/config.json").read_text())
+    config["compression_config"] = config.pop("quantization_config")  # its name in older files, which the loader takes
+    (tmp_path / "version/config.json").write_text(json.dumps(config))
+    error = refused(spec_of(tmp_path / "version", tmp_path / "again", scheme="fp8_dynamic"))
+    assert error.code == "already_quantized"
+
+
+def test_an_empty_compression_config_is_not_handed_on(model, tmp_path):
+    base = shutil.copytree(model, tmp_path / "base")
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "compression_config": {}}))
+    run(spec_of(base, tmp_path, scheme="fp8_dynamic"))
+    assert "compression_config" not in json.loads((tmp_path / "version/config.json").read_text())
 
 
 def test_too_little_room_is_told_with_numbers(model, tmp_path, monkeypatch):
