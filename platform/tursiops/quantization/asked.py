@@ -11,6 +11,8 @@ from tursiops.quantization.schemes import Scheme
 from tursiops.registry.models import Corpus
 
 HEAD = "lm_head"
+MOST_KEPT, LONGEST_KEPT = 100, 200
+"""Patterns of layers that stay, and characters of each: all are held against all layers while a person waits."""
 SOURCES = ("builtin", "corpus", "gateway")
 BETTER = {"perplexity_ratio": "lower", "same_top": "higher", "kl": "lower", "fallbacks": "lower"}
 """Figures that a limit can be set for → which side of it is good. kl: nats per token; same_top: a share."""
@@ -44,12 +46,15 @@ class Choice:
     keep: Sequence[str] = ()
 
     def recipe(self, calibration: Calibration) -> dict[str, Any]:
-        """As the optimizer's spec_schema has it. `keep` joins what the options keep; rows are of `calibration`."""
+        """As the optimizer's spec_schema has it. `keep` joins what the options keep; scheme and rows are those that
+        were asked for, whatever the options say."""
         known = self.scheme.maker.spec_schema().get("properties", {})
         rows = {"samples": calibration.samples, "tokens": calibration.tokens}
-        made = {"scheme": self.scheme.name, **{name: rows[name] for name in rows if name in known}, **self.options}
-        if self.keep:
-            made["keep"] = list(dict.fromkeys([*self.options.get("keep", [HEAD]), *self.keep]))
+        fixed = {"scheme": self.scheme.name, **{name: rows[name] for name in rows if name in known}}
+        made = {**self.options, **fixed}
+        kept = self.options.get("keep", [HEAD])
+        if self.keep and isinstance(kept, list):  # the schema refuses what is no list
+            made["keep"] = [*kept, *(each for each in dict.fromkeys(self.keep) if each not in kept)]
         return made
 
     def limits(self, parameters: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from tursiops.core.inputs import Input
 from tursiops.evaluations.inputs import OwnRows
 from tursiops.quantization import devices, schemes
-from tursiops.quantization.asked import SOURCES, Asked, Calibration, Choice
+from tursiops.quantization.asked import LONGEST_KEPT, MOST_KEPT, SOURCES, Asked, Calibration, Choice
 from tursiops.registry.models import Corpus
 
 MOST_SCHEMES = 16
@@ -50,8 +50,8 @@ class SchemeInput(Input):
         help_text="Limits by figure: perplexity_ratio, same_top, kl, fallbacks. Left out: the scheme's own; {}: none",
     )
     keep = serializers.ListField(
-        child=serializers.CharField(max_length=500),
-        max_length=1000,
+        child=serializers.CharField(max_length=LONGEST_KEPT),
+        max_length=MOST_KEPT,
         default=list,
         help_text="Layers that stay in 16 bits, beside those of the options: names, patterns with *, or re:…",
     )

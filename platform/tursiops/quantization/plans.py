@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -13,13 +15,23 @@ from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.deployments.specs import shape_of
 from tursiops.fleet.models import Node
 from tursiops.quantization import sizes, traffic
-from tursiops.quantization.asked import BETTER, Asked, Calibration, Choice
+from tursiops.quantization.asked import BETTER, LONGEST_KEPT, MOST_KEPT, Asked, Calibration, Choice
 from tursiops.quantization.models import Quantization
 from tursiops.quantization.schemes import schemes
 from tursiops.registry.models import Version, VersionState
 
 BYTES_PER_TOKEN = 3  # of ordinary text, at least: an estimate that refuses nothing that could do
 BLOCK = (128, 128)
+ASKED_ELSEWHERE = {"scheme": "scheme", "samples": "calibration.samples", "tokens": "calibration.tokens"}
+_COUNT = {"type": "integer", "minimum": 0}
+_READ_HERE = {
+    "properties": {
+        "group_size": _COUNT,
+        "budget_bytes": _COUNT,
+        "keep": {"type": "array", "items": {"type": "string"}},
+    }
+}
+"""Options that sizes are made of: checked whatever the schema of an optimizer leaves open."""
 
 
 def plan(base: Version, asked: Asked) -> dict[str, Any]:
@@ -64,6 +76,9 @@ def require_base(base: Version) -> None:
 
 
 def _of_choice(base: Version, shape: ModelShape, index: int, choice: Choice, asked: Asked) -> dict[str, Any]:
+    wrong = list(_option_problems(choice, asked.calibration, index))
+    if wrong:  # figures are those of the scheme as it is: nothing is to be computed of such options
+        choice = replace(choice, options={}, keep=())
     recipe = choice.recipe(asked.calibration)
     made, size, bits = sizes.predicted(shape, choice.scheme, recipe, asked.tp)
     support = choice.scheme.support(asked.device)
@@ -72,7 +87,7 @@ def _of_choice(base: Version, shape: ModelShape, index: int, choice: Choice, ask
     disk = 2 * size  # finished layers, and the files made of them
     problems = [
         *_gate_problems(choice, f"schemes.{index}.gate"),
-        *_recipe_problems(choice, recipe, shape, index),
+        *(wrong or _recipe_problems(choice, recipe, shape, index)),
         *_shard_problems(choice, recipe, shape, asked.tp),
         *_support_problems(choice, support, asked),
         *_room_problems(job_memory, disk),
@@ -114,23 +129,45 @@ def _gate_problems(choice: Choice, field: str) -> Iterator[dict[str, Any]]:
             yield _problem(
                 field, f"There is no figure {name!r}.", f"Limits are of {', '.join(BETTER)}.", code="unknown_figure"
             )
-        elif limit < 0 or (name == "same_top" and limit > 1) or (name == "perplexity_ratio" and limit < 0.5):
+        elif (
+            not math.isfinite(limit)
+            or limit < 0
+            or (name == "same_top" and limit > 1)
+            or (name == "perplexity_ratio" and limit < 0.5)
+        ):
             proposal = "same_top is a share from 0 to 1; perplexity_ratio is 1 where nothing is lost."
             yield _problem(field, f"{name} can't be limited to {limit:g}.", proposal, code="bad_limit")
 
 
-def _recipe_problems(choice: Choice, recipe: dict[str, Any], shape: ModelShape, index: int) -> Iterator[dict[str, Any]]:
+def _option_problems(choice: Choice, calibration: Calibration, index: int) -> Iterator[dict[str, Any]]:
+    """Options that are no options: of another name or type, or asked for in another place."""
     field = f"schemes.{index}.options"
-    maker = choice.scheme.maker
-    validator = jsonschema.Draft202012Validator(maker.spec_schema())
-    error = jsonschema.exceptions.best_match(validator.iter_errors(recipe))
-    if error is not None:
-        where = ".".join(map(str, error.absolute_path))
-        yield _problem(f"{field}.{where}".rstrip("."), f"{error.message}.", code="bad_option")
-        return
+    for name, place in ASKED_ELSEWHERE.items():
+        if name in choice.options:
+            place = f"schemes.{index}.{place}" if name == "scheme" else place
+            yield _problem(f"{field}.{name}", f"{name} is no option.", f"Give it as {place}.", code="bad_option")
+    recipe = choice.recipe(calibration)
+    for schema in (choice.scheme.maker.spec_schema(), _READ_HERE):
+        error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(recipe))
+        if error is not None:
+            where = ".".join(map(str, error.absolute_path))
+            yield _problem(f"{field}.{where}".rstrip("."), f"{error.message}.", code="bad_option")
+            return
+    kept = choice.options.get("keep", [])
+    if len(kept) > MOST_KEPT:
+        message = f"{len(kept):,} layers are named; at most {MOST_KEPT} are taken."
+        yield _problem(f"{field}.keep", message, "Name several at once by a pattern with *.", code="bad_option")
+    for place, pattern in enumerate(kept):
+        if len(pattern) > LONGEST_KEPT:
+            message = f"It has {len(pattern):,} characters; at most {LONGEST_KEPT} are taken."
+            yield _problem(f"{field}.keep.{place}", message, code="bad_option")
+
+
+def _recipe_problems(choice: Choice, recipe: dict[str, Any], shape: ModelShape, index: int) -> Iterator[dict[str, Any]]:
     told = {name: getattr(shape, name) for name in shape.__struct_fields__}
-    for found in maker.problems(recipe, told, 1):
-        yield _problem(f"{field}.{found['field']}", _sentence(found["reason"]), found["hint"], code="does_not_fit")
+    for found in choice.scheme.maker.problems(recipe, told, 1):
+        field = f"schemes.{index}.options.{found['field']}"
+        yield _problem(field, _sentence(found["reason"]), found["hint"], code="does_not_fit")
 
 
 def _shard_problems(choice: Choice, recipe: dict[str, Any], shape: ModelShape, tp: int) -> Iterator[dict[str, Any]]:

@@ -74,6 +74,9 @@ def test_a_plan_starts_nothing(client, version):
         ({**BODY, "calibration": {"source": "corpus"}}, "calibration", "Give a corpus"),
         ({**BODY, "calibration": {"corpus": str(uuid.uuid4()), "source": "corpus"}}, "calibration", "does not exist"),
         ({"schemes": [{"scheme": "fp8_dynamic", "keeps": []}]}, "schemes", "keep"),
+        ({"schemes": [{"scheme": "fp8_dynamic", "keep": ["*"] * 101}]}, "schemes", "100"),
+        ({"schemes": [{"scheme": "fp8_dynamic", "keep": ["k" * 201]}]}, "schemes", "200"),
+        ({"schemes": [{"scheme": "fp8_dynamic", "gate": {"kl": "inf"}}]}, "schemes", "valid number"),
         (
             {"schemes": [{"scheme": "w4a16_gptq", "options": {"group_size": 128}}]},
             "schemes.0.options.group_size",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.quantization import devices, plans, schemes, sizes
+from tursiops.quantization.asked import Calibration
 from tursiops.quantization.models import Quantization
 from tursiops.registry.models import VersionState
 
@@ -121,12 +124,36 @@ def test_unsupported_is_refused_before_a_job_is_queued(large, monkeypatch):
         ({"group_sise": 64}, "schemes.0.options"),
         ({"damping": 5}, "schemes.0.options.damping"),
         ({"algorithm": "awq"}, "schemes.0.options.algorithm"),
-        ({"samples": 3}, "schemes.0.options.samples"),
+        ({"samples": 64}, "schemes.0.options.samples"),
+        ({"scheme": "fp8_dynamic"}, "schemes.0.options.scheme"),
+        ({"group_size": "abc"}, "schemes.0.options.group_size"),
+        ({"budget_bytes": "x"}, "schemes.0.options.budget_bytes"),
+        ({"keep": [5]}, "schemes.0.options.keep.0"),
+        ({"keep": 5}, "schemes.0.options.keep"),
+        ({"keep": ["*"] * 101}, "schemes.0.options.keep"),
+        ({"keep": ["lm_head", "k" * 201]}, "schemes.0.options.keep.1"),
     ],
 )
 def test_options_are_checked_field_by_field(large, options, field):
-    (one,) = planned(large, choice("w4a16_gptq", options=options), device="h200")
+    (one,) = planned(large, choice("w4a16_gptq", options=options, keep=["*.down_proj"]), device="h200")
     assert [place for _, place in errors(one)] == [field]
+    assert one["size_bytes"] > 0
+
+
+def test_options_of_an_optimizer_with_an_open_schema_are_checked_where_they_are_read(large, copies):
+    (one,) = planned(large, choice("copy", options={"keep": [5]}))
+    assert errors(one) == [("bad_option", "schemes.0.options.keep.0")]
+
+
+def test_scheme_and_rows_are_those_that_were_asked_for():
+    made = choice("w4a16_gptq", options={"scheme": "mixed", "samples": 4096, "seed": 1}).recipe(Calibration())
+    assert made == {"scheme": "w4a16_gptq", "samples": 128, "tokens": 512, "seed": 1}
+
+
+def test_a_regular_expression_is_left_to_the_child(large):
+    """`re:(.+)+!` takes longer than anyone waits for."""
+    one, whole = planned(large, choice("w4a16_gptq", keep=["re:(.+)+!"]), choice("w4a16_gptq"), device="h200")
+    assert (one["problems"], one["size_bytes"]) == ([], whole["size_bytes"])
 
 
 @pytest.mark.parametrize(
@@ -135,6 +162,8 @@ def test_options_are_checked_field_by_field(large, options, field):
         ({"perplexity": 3.0}, "unknown_figure"),
         ({"same_top": 95.0}, "bad_limit"),
         ({"perplexity_ratio": 0.04}, "bad_limit"),
+        ({"kl": math.nan}, "bad_limit"),
+        ({"fallbacks": math.inf}, "bad_limit"),
     ],
 )
 def test_limits_that_mean_nothing_are_refused(large, gate, code):
