@@ -41,7 +41,7 @@ Logprobs = npt.NDArray[np.float32]
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """Of a version with its reference. kl: KL(reference ‖ version), nats per token; same_top: share of places where
-    the likeliest token is the same."""
+    the likeliest token is the same. All NaN where one of the two has logits that are no numbers."""
 
     kl: float
     kl_p99: float
@@ -194,7 +194,8 @@ class Scores:
         if self._other is None:
             return None
         kl = np.array(self._kl)
-        return Agreement(float(kl.mean()), float(np.quantile(kl, 0.99)), self._same / len(kl), len(kl))
+        same = math.nan if np.isnan(kl).any() else self._same / len(kl)  # NaN has no likeliest token
+        return Agreement(float(kl.mean()), float(np.quantile(kl, 0.99)), same, len(kl))
 
     def close(self) -> None:
         """What was kept is on the disk."""
@@ -213,6 +214,8 @@ class Scores:
             self._kept[self._index, first:end] = rows.numpy()
         if self._other is not None:
             before = torch.from_numpy(np.array(self._other[self._index, first:end]))
-            kl = (before.exp() * (before - rows)).nan_to_num(0.0).sum(-1).double()
+            # A token that the reference rules out adds nothing; logits that are no numbers stay NaN, never "the same".
+            each = torch.where(before.isneginf(), 0.0, before.exp() * (before - rows))
+            kl = each.sum(-1).double()
             self._kl += kl.clamp(min=0.0).tolist()  # below 0 by rounding alone
             self._same += int((before.argmax(-1) == rows.argmax(-1)).sum())

@@ -70,15 +70,34 @@ def test_the_kept_logprobs_are_those_of_the_whole_vocabulary(spec: dict[str, Any
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(found.shape[:2]))
 
 
-def test_a_model_whose_logits_are_no_numbers_has_no_perplexity(spec: dict[str, Any], tmp_path: Path) -> None:
+def test_a_token_that_both_rule_out_is_no_difference(tmp_path: Path) -> None:
+    rows = torch.randn(8, 5)
+    rows[:, 2] = -math.inf
+    kept = tmp_path / "kept.npy"
+    for keep, reference in ((kept, None), (None, kept)):
+        scores = measure.Scores(5, 1, 8, keep, reference)
+        scores._take(rows)
+        scores.close()
+    agreement = scores.agreement()
+    assert agreement is not None
+    assert (agreement.kl, agreement.same_top) == (0, 1)
+
+
+def test_a_model_whose_logits_are_no_numbers_has_no_perplexity_and_agrees_with_none(
+    spec: dict[str, Any], tmp_path: Path
+) -> None:
     config = LlamaConfig(vocab_size=259, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
                          num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)  # fmt: skip
     model = LlamaForCausalLM(config)
     with torch.no_grad():
         model.model.norm.weight.fill_(math.nan)
     model.save_pretrained(tmp_path / "a")
-    found = told({**spec, "model": side(tmp_path / "a")})
+    reference = tmp_path / "reference.npy"
+    told({**spec, "keep": str(reference), "model": side(write_safetensors(tmp_path / "b"))})
+    found = told({**spec, "reference": str(reference), "model": side(tmp_path / "a")})
     assert found["perplexity"] is None
+    agreement = found["agreement"]
+    assert (agreement["kl"], agreement["kl_p99"], agreement["same_top"]) == (None, None, None)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
