@@ -5,16 +5,27 @@ from __future__ import annotations
 
 import re
 
-_CARD = re.compile(r"(?<![\w.])(?:\d[ -]?){12,18}\d(?![\w])")
+# Words are bounded by ASCII alone: `\b` and `\w` take Chinese text for a part of the key that it touches. `\d`
+# and `\s` stay Unicode's, for digits of full width. No pattern may try a long run anew from each of its characters, nor
+# part one number in many ways: this runs on the gateway's event loop.
+_START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+_SECRET = r"(?:api[_-]?key|token|secret|passw(?:or)?d)"
+_CARD = re.compile(r"(?<![A-Za-z_\d.])(?:\d[ -]?){12,18}\d(?![A-Za-z_\d])")
 _PATTERNS = (
-    ("<key>", re.compile(r"\b(?:ts|tsi|sk|pk|ghp|gho|xox[abp]|AKIA|eyJ)[-_.]?[A-Za-z0-9_.-]{16,}")),
-    ("<key>", re.compile(r"(?i)\b(?:bearer\s+|(?:api[_-]?key|token|secret|passw(?:or)?d)\s*[:=]\s*)[^\s,;\"']{6,}")),
-    ("<email>", re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")),
-    ("<account>", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b")),  # IBAN, ISO 13616
+    ("<key>", re.compile(_START + r"(?:ts|tsi|sk|pk|ghp|gho|xox[abp]|AKIA|eyJ)[-_.]?[A-Za-z0-9_.-]{16,}")),
+    (
+        "<key>",
+        re.compile(
+            rf"(?i)(?:{_START}(?:bearer\s+|{_SECRET}\s*[:=：]\s*)|(?:密码|口令|密钥)\s*[:=：]\s*)[^\s,;\"'，；。]{{6,}}"
+        ),
+    ),
+    ("<email>", re.compile(r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")),
+    # IBAN, ISO 13616
+    ("<account>", re.compile(_START + r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?" + _END)),
     ("<id>", re.compile(r"(?<!\d)\d{17}[\dXx](?!\d)")),  # a Chinese resident's number, GB 11643
     ("<address>", re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")),
-    ("<address>", re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![\w:])")),
-    ("<phone>", re.compile(r"(?<![\w.+])(?:\+\d{1,3}[ -]?)(?:\(?\d{1,4}\)?[ -]?){2,5}\d{2,4}(?!\w)")),
+    ("<address>", re.compile(r"(?<![A-Za-z0-9_:])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![A-Za-z0-9_:])")),
+    ("<phone>", re.compile(r"(?<![A-Za-z0-9_.+])\+\d(?:\)?[ -]?\(?\d){3,25}\d" + _END)),
     ("<phone>", re.compile(r"(?<!\d)1[3-9]\d[ -]?\d{4}[ -]?\d{4}(?!\d)")),  # China's mobile networks
     ("<phone>", re.compile(r"(?<!\d)\(?\d{3}\)?[ -]\d{3}[ -]\d{4}(?!\d)")),  # North America
 )

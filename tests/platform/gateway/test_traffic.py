@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -24,12 +25,25 @@ from tursiops.gateway.masking import masked
         ("ts-abcdefghijklmnopqrstuvwxyz and password: hunter22!", "<key> and <key>"),
         ("Authorization: Bearer abc.def.ghi", "Authorization: <key>"),
         ("from 10.0.12.7 or 2001:db8:0:0:0:0:2:1", "from <address> or <address>"),
+        ("我的卡号4111111111111111，４１１１１１１１１１１１１１１１吗", "我的卡号<card>，<card>吗"),
+        ("密钥sk-abcdefghijklmnopqrst用完", "密钥<key>用完"),
+        ("我的password: hunter22，密码：hunter22。口令 = hunter22", "我的<key>，<key>。<key>"),
+        ("账号DE89370400440532013000在", "账号<account>在"),
+        ("打+49 (171) 123-4567找我，主机2001:db8:0:0:0:0:2:1上", "打<phone>找我，主机<address>上"),
+        ("密码是什么？第12345678901234567890号", None),
         ("the password should be long; 3.14159 and 2026-11-30 at 12:30:45", None),
         ("x = [1, 2, 3]; version 1.2.3; 1,234,567 tokens", None),
     ],
 )
 def test_masking_finds_what_tells_who_and_leaves_the_rest(text, wanted):
     assert masked(text) == (text if wanted is None else wanted)
+
+
+@pytest.mark.parametrize("text", ["a", "a@", "0", "1.", "a:", "+" + "1" * 20 + "a ", "token  "])
+def test_masking_never_holds_up_the_event_loop(text):
+    began = time.process_time()
+    masked(text * (traffic.LARGEST // len(text)))
+    assert time.process_time() - began < 0.7
 
 
 @pytest.mark.parametrize(
