@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import math
 import resource
 import shutil
 import signal
@@ -34,6 +35,7 @@ from plugins.quantization import calibration, spec
 from plugins.quantization.backends import Made, Order, Say
 from plugins.quantization.calibration import Calibration
 from plugins.quantization.export import Target
+from plugins.quantization.observe import KEPT_BYTES
 from plugins.quantization.spec import Options, Problem
 from plugins.quantization.work import disk_full
 
@@ -66,6 +68,9 @@ def run(given: Input, channel: Channel) -> dict[str, Any]:
     say = _progress(channel)
     files = open_model(given.format, given.paths)
     _check_model(files)
+    too_long = spec.context_problem(options, files.config.context_length)
+    if too_long is not None:
+        raise too_long.error()
     tokenizer, facts = load_tokenizer(files)
     with Target(files, facts, options.dtype) as target:
         kept = spec.kept(options.keep, list(target.modules()), target.modules())
@@ -164,16 +169,22 @@ def written_bytes(options: Options, target: Target, group: int) -> int:
 
 
 def needed_memory(options: Options, target: Target) -> int:
-    """Bytes: one layer in float32 a few times; with data its largest Hessian, that one's factor, and the tokens on
-    their way through the layers."""
-    shapes = [shape for name, shape in target.shapes().items() if name.startswith("layers.0.") and len(shape) == 2]
+    """Bytes, about. native: one layer in float32 a few times; with data its largest Hessian, that one's factor, the
+    tokens on their way through the layers and what it keeps of them. llm_compressor: on a processor the whole model in
+    float32, a Hessian and its factor."""
+    every = target.shapes()
+    if options.backend == "llm_compressor":
+        widest = max(every[f"{ours}.weight"][1] for ours in target.modules().values())
+        return _TORCH_BYTES + 4 * sum(map(math.prod, every.values())) + 2 * widest**2 * 4
+    shapes = [shape for name, shape in every.items() if name.startswith("layers.0.") and len(shape) == 2]
     layer = sum(rows * columns for rows, columns in shapes) * 4
     table = target.config.vocab * target.config.hidden * 4
     if not options.needs_data:
         return _TORCH_BYTES + 3 * layer + table
     widest = max(columns for _, columns in shapes)
     tokens = options.samples * options.tokens
-    return _TORCH_BYTES + 4 * layer + table + 3 * widest**2 * 4 + 2 * tokens * target.config.hidden * 4
+    streams = 2 * tokens * target.config.hidden * 4
+    return _TORCH_BYTES + 4 * layer + table + 3 * widest**2 * 4 + streams + min(KEPT_BYTES, tokens * widest * 4)
 
 
 def _calibrated(
@@ -222,7 +233,6 @@ def _read_back(made: Made, facts: TokenizerFacts, target: Target) -> dict[str, i
 def _report(order: Order, made: Made, sizes: dict[str, int], seconds: float) -> dict[str, Any]:
     options, weights = order.options, (".safetensors", ".gguf")
     before = sum(path.stat().st_size for name, path in order.files.paths.items() if name.endswith(weights))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "files": [
             {"name": name, "sha256": digest, "size": sizes[name]} for name, digest in made.folder.digests.items()
@@ -248,8 +258,13 @@ def _report(order: Order, made: Made, sizes: dict[str, int], seconds: float) -> 
         "resumed_at": made.resumed_at,
         "notes": made.notes,
         "seconds": round(seconds, 2),
-        "peak_memory": peak,
+        "peak_memory": peak_memory(),
     }
+
+
+def peak_memory() -> int:
+    """Bytes, of this process or the largest that it started: llm-compressor works in one."""
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
 
 
 def _serve_options(options: Options) -> dict[str, Any]:

@@ -284,7 +284,17 @@ def problems(recipe: dict[str, Any], model: dict[str, Any], tensor_parallel: int
         found = _group_problem(options.group_size, inputs, tensor_parallel)
     if found is None and options.scheme == "fp8_block" and tensor_parallel > 1:
         found = _block_problem(model, inputs, tensor_parallel)
-    return [] if found is None else [found]
+    too_long = context_problem(options, model.get("context_length", 0))
+    return [each for each in (found, too_long) if each is not None]
+
+
+def context_problem(options: Options, context: int) -> Problem | None:
+    """context: tokens that the model was made for, 0 = unknown. Beyond them its activations say nothing."""
+    if not context or not options.needs_data or options.tokens <= context:
+        return None
+    return Problem(
+        "tokens", f"rows of {options.tokens:,}: the model's context is {context:,}", f"Give at most {context:,}."
+    )
 
 
 def group_for(inputs: Iterable[int], tensor_parallel: int = 1) -> int:

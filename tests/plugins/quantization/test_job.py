@@ -233,6 +233,11 @@ def test_a_group_that_divides_no_layer(model, tmp_path):
     assert "64, 32" in error.hint
 
 
+def test_rows_that_are_longer_than_the_context(model, tmp_path):
+    error = refused(spec_of(model, tmp_path, scheme="w4a16_gptq", tokens=256))
+    assert error.message == "tokens: rows of 256: the model's context is 128"
+
+
 def test_a_version_that_is_quantized_already(model, tmp_path):
     run(spec_of(model, tmp_path, scheme="fp8_dynamic"))
     error = refused(spec_of(tmp_path / "version", tmp_path / "again", scheme="fp8_dynamic"))

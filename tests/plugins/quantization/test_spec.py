@@ -100,6 +100,16 @@ def test_ranks_that_do_not_share_evenly_and_blocks_that_are_cut():
     assert spec.problems({"scheme": "fp8_block"}, QWEN) == []
 
 
+def test_rows_are_no_longer_than_the_context():
+    model = {**SMOLLM2, "context_length": 256}
+    (found,) = spec.problems({"scheme": "w4a16_gptq"}, model)
+    assert (found.field, found.reason) == ("tokens", "rows of 512: the model's context is 256")
+    assert found.hint == "Give at most 256."
+    assert spec.problems({"scheme": "w4a16_gptq", "tokens": 256}, model) == []
+    assert spec.problems({"scheme": "fp8_dynamic"}, model) == [], "which reads no rows"
+    assert spec.problems({"scheme": "w4a16_gptq"}, {**SMOLLM2, "context_length": 0}) == [], "it is not known"
+
+
 def test_only_models_that_generate():
     (found,) = spec.problems({"scheme": "fp8_dynamic"}, {**QWEN, "task": "embed"})
     assert "vectors" in found.reason
