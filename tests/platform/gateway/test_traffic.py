@@ -89,6 +89,18 @@ class Lists:
     def expire(self, key: str, seconds: int) -> None:
         self.expires[key] = seconds
 
+    async def scan_iter(self, match: str, count: int) -> Any:
+        for key in list(self.rows):
+            yield key
+
+    async def lrange(self, key: str, first: int, last: int) -> list[bytes]:
+        assert last == -1
+        return self.rows[key][first:]
+
+    def lrem(self, key: str, count: int, row: bytes) -> None:
+        assert count == -1
+        del self.rows[key][len(self.rows[key]) - 1 - self.rows[key][::-1].index(row)]
+
     async def execute(self) -> None:
         if self.away:
             raise RedisAway("away")
@@ -134,3 +146,13 @@ def test_redis_away_stops_nothing(monkeypatch):
     lists = Lists(away=True)
     kept(lists, body("one"), body("two"))
     assert len(lists.rows["tursiops:traffic:team"]) == 2
+
+
+def test_rows_go_when_they_are_old_though_the_list_s_expiry_was_renewed(monkeypatch):
+    monkeypatch.setattr(traffic, "_TAIL", 2)
+    lists, now = Lists(), int(time.time())
+    ages = (0, 29, 31, 32, 33)
+    young, *_ = rows = [secrets.fernet(traffic.LABEL).encrypt_at_time(b"{}", now - day * 86400) for day in ages]
+    lists.rows = {"tursiops:traffic:idle": rows.copy(), "tursiops:traffic:other": [young, b"no token"]}
+    kept(lists, b"{}")  # which has no text
+    assert lists.rows == {"tursiops:traffic:idle": rows[:2], "tursiops:traffic:other": [young]}
