@@ -21,7 +21,7 @@ from engines.native.kernels.dependent import ask_for, begin, dependent, wait
 from engines.native.kernels.linear import LEAST_INPUTS, MOST_SPLITS, SHARED, WIDE, processors
 from engines.native.kernels.packed import BLOCK, Packed
 from engines.native.kernels.quantize import QuantizedRows
-from engines.native.kernels.upcast import SHARED_BEFORE
+from engines.native.kernels.upcast import shared_of
 
 AHEAD = 128  # pairs of bytes of each band that are asked for before the rows are there
 GROUP_M = 16  # blocks of rows that one band is multiplied with before the next band's turn
@@ -65,7 +65,7 @@ def plan(
     return ScaledPlan(block_m, block_n, BLOCK, warps, stages, splits, -(-steps // splits))
 
 
-@triton.jit(do_not_specialize=["rows", "steps"])
+@triton.jit(do_not_specialize=["rows", "steps", "x_stride"])
 def scaled_linear_kernel(
     x, x_scales, weight, scales, bias, out, rows, outputs, inputs, steps, split_stride, x_stride, scale_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUPED: tl.constexpr, HEIGHT: tl.constexpr,
@@ -125,7 +125,7 @@ def scaled_linear_kernel(
     tl.store(to, y.to(out.dtype.element_ty), mask=here[:, None] & used[None, :])
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "x_stride"])
 def scaled_product_kernel(
     x, x_scales, weight, scales, bias, out, rows, outputs, inputs, x_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, FP8: tl.constexpr,
@@ -167,7 +167,7 @@ def scaled_linear(
         made = plan(
             rows=rows, outputs=outputs, inputs=inputs, grouped=x.scales.dim() == 2, gated=False,
             processors=processors(x.values.device),
-            shared=SHARED if dependent(x.values.device) else SHARED_BEFORE,
+            shared=shared_of(x.values.device),
         )  # fmt: skip
     if not splits or made.splits == 1:
         made = replace(made, splits=1, steps=inputs // made.block_k)
@@ -188,7 +188,7 @@ def scaled_gated(
         made = plan(
             rows=rows, outputs=outputs, inputs=inputs, grouped=x.scales.dim() == 2, gated=True,
             processors=processors(x.values.device),
-            shared=SHARED if dependent(x.values.device) else SHARED_BEFORE,
+            shared=shared_of(x.values.device),
         )  # fmt: skip
     out = torch.empty(rows, outputs, dtype=x.dtype, device=x.values.device)
     _launch(x, weight, bias, out, made, gated=True)

@@ -15,6 +15,7 @@ are taken off there too, times the sum of the group's activations, which the ten
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 import triton
@@ -29,6 +30,16 @@ MANY_ROWS = 256
 """More are left to products with 8-bit activations, or to a widened copy."""
 SHARED_BEFORE = 99 * 1024  # bytes that a program may have on sm_89; on sm_80 more
 AHEAD = 128  # words of each band that are asked for before the rows are there
+
+
+@cache
+def shared_of(device: torch.device) -> int:
+    """Bytes that a program may have: one of two amounts that plans are known to fit. Newer is not more: sm_120 has 99
+    KiB."""
+    if device.type != "cuda":
+        return SHARED_BEFORE
+    most = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", None)
+    return SHARED if (dependent(device) if most is None else most >= SHARED) else SHARED_BEFORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +388,7 @@ def upcast_linear(
     if made is None:
         made = plan(
             form=weight.form, rows=rows, outputs=outputs, inputs=inputs, block=weight.block, gated=False,
-            processors=processors(x.device), shared=SHARED if dependent(x.device) else SHARED_BEFORE,
+            processors=processors(x.device), shared=shared_of(x.device),
         )  # fmt: skip
     if not splits or made.splits == 1:
         made = replace(made, splits=1, steps=-(-inputs // made.block_k))
@@ -397,7 +408,7 @@ def upcast_gated(
     if made is None:
         made = plan(
             form=weight.form, rows=rows, outputs=outputs, inputs=inputs, block=weight.block, gated=True,
-            processors=processors(x.device), shared=SHARED if dependent(x.device) else SHARED_BEFORE,
+            processors=processors(x.device), shared=shared_of(x.device),
         )  # fmt: skip
     out = x.new_empty(rows, outputs)
     _launch(x, weight, bias, out, made, gated=True)

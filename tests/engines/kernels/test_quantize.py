@@ -75,6 +75,12 @@ def test_values_beyond_a_given_scale_saturate_and_a_row_of_zeros_stays_zero(dtyp
     assert quantize.quantize(x[:0], dtype, TOKEN).values.shape == (0, 128)
 
 
+def test_the_distance_of_scales_makes_no_other_kernel():
+    """It is 0 for one row and 1 for two."""
+    for kernel in (scaled.scaled_linear_kernel, scaled.scaled_product_kernel):
+        assert "x_stride" in kernel.kwargs["do_not_specialize"]
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("form", ["int8", "fp8"])
 def test_products_of_8_bits(form, grouped):

@@ -1,5 +1,7 @@
 """Products with weights of 4 and 8 bits that are widened in registers, against plain float64, in the interpreter."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -93,6 +95,14 @@ def test_a_plan_covers_all_inputs_and_fits_the_device(form, rows, outputs, input
     assert made.splits * made.steps * made.block_k >= inputs
     assert made.splits == 1 or inputs >= made.splits * LEAST_INPUTS
     assert made.stages * made.block_k * (made.block_n * FORMS[form] // 8 + made.block_m * 2) <= SHARED
+
+
+@pytest.mark.parametrize(("optin", "planned"), [(99, 99), (163, 99), (227, 227)])
+def test_plans_keep_to_the_shared_memory_that_a_gpu_has_not_to_its_age(monkeypatch, optin, planned):
+    properties = SimpleNamespace(shared_memory_per_block_optin=optin * 1024)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    assert upcast.shared_of.__wrapped__(torch.device("cuda", 0)) == planned * 1024
+    assert upcast.shared_of(torch.device("cpu")) == upcast.SHARED_BEFORE
 
 
 def test_a_row_is_added_up_alike_whatever_stands_beside_it():
