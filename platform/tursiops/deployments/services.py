@@ -50,20 +50,22 @@ def deployment_create(
     replicas: dict[str, int],
     description: str = "",
     force: bool = False,
+    override: str = "",
     **revision: Any,
 ) -> Deployment:
-    """`revision`: REVISION_FIELDS, `version` among them. Refused where no replica can ever fit, unless `force`."""
+    """`revision`: REVISION_FIELDS, `version` among them. Refused where no replica can ever fit, unless `force`, and
+    where a gate stops the version, unless an admin gives a reason (`override`)."""
     check_name(team, name)
     fresh = Revision(number=1, created_by=actor.user, **revision)
     engine = check_revision(fresh)
     check_replicas(replicas, engine.capabilities())
     if not force:
         _refuse_hopeless(estimate(revision=fresh, replicas=replicas, served_name=name))
+    deployment = Deployment(team=team, name=name, description=description, replicas=replicas, created_by=actor.user)
+    moves.allow(rollout_move(deployment, fresh.version), actor=actor, override=override)
     try:
         with transaction.atomic():
-            deployment = Deployment.objects.create(
-                team=team, name=name, description=description, replicas=replicas, created_by=actor.user
-            )
+            deployment.save(force_insert=True)
             fresh.deployment = deployment
             fresh.save()
             deployment.current = fresh

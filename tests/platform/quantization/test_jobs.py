@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from django.utils import timezone
 from tursiops.core import moves, store
+from tursiops.core import registry as registry_of_engines
+from tursiops.core.audit import Actor
 from tursiops.core.errors import Conflict
 from tursiops.core.filestore import StoreError
 from tursiops.core.models import Event
+from tursiops.deployments.models import Deployment
+from tursiops.deployments.services import deployment_create
 from tursiops.jobs import logs, run
 from tursiops.jobs import services as jobs
 from tursiops.jobs.models import Job, JobState
@@ -18,6 +23,8 @@ from tursiops.registry import imports
 from tursiops.registry import services as registry
 from tursiops.registry.models import LineageEdge, LineageKind, Version, VersionState
 
+from engines.protocol import ChildError
+from tests import factories
 from tests.platform.quantization.conftest import ALICE, ran
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +73,14 @@ def test_a_gate_that_is_not_kept_fails_by_verdict_and_stops_moves_to_the_version
     assert "1.005 × the base's; at most 1.001 × is asked" in version.reason
     assert [rule["passed"] for rule in row.rules] == [False, True]
     assert LineageEdge.objects.get().changes["verdict"]["after"] == "failed"
+    with pytest.raises(Conflict) as stopped:
+        deployment_create(team=team, actor=ALICE, name="new", replicas={"unified": 1}, force=True, version=version)
+    assert stopped.value.code == "gate_not_met"
+    assert not Deployment.objects.exists()
+    admin = Actor("ada", user=factories.make_user(team, "admin"))
+    asked = {"name": "new", "replicas": {"unified": 1}, "force": True, "override": "a trial", "version": version}
+    assert deployment_create(team=team, actor=admin, **asked).current.version == version
+    assert Event.objects.filter(kind="move.overridden").exists()
     with pytest.raises(Conflict) as refused:
         registry.set_alias(model=base.model, actor=ALICE, name="champion", version_id=version.pk)
     assert refused.value.code == "gate_not_met"
@@ -75,8 +90,43 @@ def test_a_gate_that_is_not_kept_fails_by_verdict_and_stops_moves_to_the_version
     assert "failed the gate of its quantization" in still.message
 
 
-def test_a_limit_on_what_could_not_be_measured_is_no_pass(started, measured):
-    measured["after"] = {"not_measured": "too little memory"}
+@pytest.fixture
+def crashes_once(monkeypatch) -> None:
+    """The engine's first measurement ends as a child without memory does; later ones tell the same of every version."""
+    measure = registry_of_engines.engine("native").measure_command()
+    told = {"perplexity": 20.0, "tokens": 9, "weights": 1, "process": 2, "prefill": 3.0, "decode": 4.0}
+    told |= {"device": "cpu", "dtype": "float32", "bos": False, "agreement": None}
+    real, failures = run.JobRun.child, iter([ChildError("crashed", "killed by signal 9")])
+
+    def child(self, command, spec, **options):
+        if command != measure:
+            return real(self, command, spec, **options)
+        if error := next(failures, None):
+            raise error
+        return SimpleNamespace(data=told)
+
+    monkeypatch.setattr(run.JobRun, "child", child)
+
+
+def test_a_measurement_that_fails_errors_the_job_and_a_retry_only_measures(started, crashes_once):
+    row = started()
+    job = ran(row)
+    assert (job.state, job.error["code"]) == (JobState.ERRORED, "crashed")
+    assert Version.objects.get(pk=row.version_id).state == VersionState.FAILED
+    jobs.retry_job(job=job, actor=ALICE)
+    job = ran(row)
+    assert (job.state, row.verdict) == (JobState.SUCCEEDED, "passed"), job.reason
+    assert "the files of an earlier attempt are whole" in logs.read(job, 0).text
+
+
+def test_a_measurement_that_fails_where_nothing_is_asked_leaves_the_version(started, crashes_once):
+    row = started(gate={"fallbacks": 0})
+    assert ran(row).state == JobState.SUCCEEDED
+    assert row.figures["not_measured"] == "killed by signal 9"
+
+
+def test_a_limit_on_what_is_no_number_is_no_pass(started, measured):
+    measured["after"] = {"perplexity": None}
     row = started()
     job = ran(row)
     assert (job.state, row.verdict, job.error) == (JobState.REJECTED, "error", {})
