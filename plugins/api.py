@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 API_VERSION = 1
 """Rises when this module changes in a way that old plugins can't follow. A new point is no such change: a plugin that
@@ -120,6 +120,15 @@ class Optimizer(Protocol):
         "format", "calibration": path of a JSONL or text file ("" = what the optimizer ships), "workdir": folder that a
         later attempt finds again, "staging": folder for the new version's files}; it reports {"files": [{"name",
         "sha256", "size"}], "format", …}. Files lie in `staging` only when all are whole."""
+        ...
+
+
+@runtime_checkable
+class TellsNeeds(Protocol):
+    """What an optimizer may answer besides, where a recipe's options decide it and not the scheme alone."""
+
+    def needs_data(self, recipe: dict[str, Any]) -> bool:
+        """Whether the child wants calibration rows for `recipe`. Of one that it refuses: as the scheme says."""
         ...
 
 

@@ -6,12 +6,13 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from engines.protocol import ChildError
 from plugins.quantization import spec
 from plugins.quantization.schemes import SCHEMES
 
 
 class Quantization:
-    """plugins.api.Optimizer."""
+    """plugins.api.Optimizer, and TellsNeeds."""
 
     label = "Quantize"
 
@@ -24,6 +25,13 @@ class Quantization:
 
     def problems(self, recipe: dict[str, Any], model: dict[str, Any], tensor_parallel: int = 1) -> list[dict[str, str]]:
         return [asdict(problem) for problem in spec.problems(recipe, model, tensor_parallel)]
+
+    def needs_data(self, recipe: dict[str, Any]) -> bool:
+        try:
+            return spec.parse(recipe).needs_data
+        except ChildError:
+            scheme = SCHEMES.get(str(recipe.get("scheme")))
+            return scheme is not None and scheme.needs_data
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "plugins.quantization.job"]

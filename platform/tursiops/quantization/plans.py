@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 
 from engines.api import ModelShape, shard_refusals, size_text
+from plugins.api import TellsNeeds
 from tursiops.accounts.models import Team
 from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.deployments.specs import shape_of
@@ -116,7 +117,10 @@ def _seconds(base: Version, shape: ModelShape, choice: Choice) -> float | None:
 
 
 def _needs_data(choice: Choice, recipe: dict[str, Any]) -> bool:
-    return bool(choice.scheme.about["needs_data"]) and recipe.get("algorithm") != "rtn"
+    maker = choice.scheme.maker
+    if isinstance(maker, TellsNeeds):
+        return maker.needs_data(recipe)
+    return bool(choice.scheme.about["needs_data"])
 
 
 def _problem(field: str, message: str, proposal: str = "", *, code: str, severity: str = "error") -> dict[str, Any]:
@@ -151,7 +155,8 @@ def _option_problems(choice: Choice, calibration: Calibration, index: int) -> It
         error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(recipe))
         if error is not None:
             where = ".".join(map(str, error.absolute_path))
-            yield _problem(f"{field}.{where}".rstrip("."), f"{error.message}.", code="bad_option")
+            rows = ASKED_ELSEWHERE.get(where, "") if where not in choice.options else ""
+            yield _problem(rows or f"{field}.{where}".rstrip("."), f"{error.message}.", code="bad_option")
             return
     kept = choice.options.get("keep", [])
     if len(kept) > MOST_KEPT:

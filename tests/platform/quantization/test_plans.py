@@ -191,6 +191,27 @@ def test_too_little_text_is_refused_with_numbers(large, team):
     assert plans.plan(large, asked(choice("fp8_dynamic"), device="h200"))["calibration"] is None
 
 
+@pytest.mark.parametrize(
+    ("scheme", "options", "needs"),
+    [
+        ("fp8_dynamic", {}, False),
+        ("fp8_dynamic", {"kv": "fp8"}, True),
+        ("fp8_static", {"algorithm": "rtn"}, True),
+        ("kv_int8", {}, False),
+        ("w4a16_gptq", {"algorithm": "rtn"}, False),
+        ("w4a16_gptq", {"algorithm": "awq"}, True),  # refused by name; the scheme's own answer
+    ],
+)
+def test_the_plan_and_the_job_agree_on_who_needs_data(large, scheme, options, needs):
+    plan = plans.plan(large, asked(choice(scheme, options=options), device="h200"))
+    assert (plan["calibration"] is not None) == needs
+
+
+def test_too_few_rows_are_said_where_they_are_asked_for(large):
+    (one,) = planned(large, choice("w4a16_gptq"), device="h200", samples=3)
+    assert errors(one) == [("bad_option", "calibration.samples")]
+
+
 def test_time_is_that_of_the_team_s_last_job_of_the_scheme(large, team, other_team):
     assert planned(large, choice("w4a16_gptq"), device="h200")[0]["seconds"] is None
     fields = {"scheme": "w4a16_gptq", "report": {"seconds": 120.0}}
