@@ -47,7 +47,9 @@ def require_room(name: str, model: Compared, device: str) -> None:
     on = device_of(config)
     if on.type != "cpu":
         return  # a GPU says so itself
-    need = sizes_of(open_model(model.format, model.paths).config, config, on).plan.total
+    files = open_model(model.format, model.paths)
+    kv = files.quant.kv if files.quant else None
+    need = sizes_of(files.config, config, on, files.quantized_size(on.type), kv).plan.total
     free = psutil.virtual_memory().available
     if need > free:
         raise ChildError(

@@ -172,7 +172,7 @@ def demand_of(
     kv_cache_dtype: str = "auto",
 ) -> Demand:
     """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
-    kept = keeps(shape, format, quantized_weights)
+    kept = keeps(shape, format, quantized_weights) and (device, dtype) != ("cuda", "float32")  # no kernel takes it
     effective = effective_dtype(dtype, device, shape.architecture, offloaded=offload_layers > 0, kept=kept)
     if kept:
         _check_kept(effective, offload_layers)
@@ -227,18 +227,20 @@ def _check_kept(dtype: str, offload_layers: int) -> None:
 
 
 def _check_kv(shape: Dimensions, kv_cache_dtype: str) -> None:
-    if not kv_cache_dtype:
-        return
+    if kv_cache_dtype and (reason := no_8_bit_cache(shape)):
+        raise ConfigError(f"kv_cache_dtype is {kv_cache_dtype!r}, but {reason}; set it to 'auto'")
+
+
+def no_8_bit_cache(shape: Dimensions) -> str:
+    """Why the model's KV cache can't be in 8 bits; "" where it can."""
     if shape.kv_values and shape.kv_values != 2 * shape.layers * shape.kv_heads * shape.head_dim:
-        raise ConfigError(
-            f"kv_cache_dtype is {kv_cache_dtype!r}, but the latent attention of {shape.architecture} keeps one "
-            "compressed vector in place of keys and values, which has no form in 8 bits yet; set it to 'auto'"
+        return (
+            f"the latent attention of {shape.architecture} keeps one compressed vector in place of keys and values, "
+            "which has no form in 8 bits yet"
         )
     if shape.head_dim % 2:
-        raise ConfigError(
-            f"kv_cache_dtype is {kv_cache_dtype!r}, but a head has {shape.head_dim} values and keys in 8 bits are read "
-            "in pairs; set it to 'auto'"
-        )
+        return f"a head has {shape.head_dim} values and keys in 8 bits are read in pairs"
+    return ""
 
 
 def _check_offload(shape: Dimensions, dtype: str, layers: int) -> None:
@@ -354,10 +356,20 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     around = demand.max_batched_tokens * (3 * q + 2 * kv)  # attention
     around += 2 * kv * min(tokens, max(WIDENED_KEYS, demand.max_model_len)) if widened else 0
     widest = demand.max_batched_tokens * 2 * shape.hidden + max(demand.max_batched_tokens * 3 * shape.ffn, around)
-    gathered = 2 * kv * width * min(tokens, GATHERED_KEYS) if demand.device == "cpu" else 0
+    whole = demand.max_model_len if demand.kv_cache_dtype else 0  # a row's keys in 8 bits are read as floats at once
+    gathered = 2 * kv * width * min(tokens, max(GATHERED_KEYS, whole)) if demand.device == "cpu" else 0
     sampling = {"cpu": 12, "cuda": 2 * width + 4}[demand.device]  # bytes: logits (of graphs, too), scores, noise
     logits = sampling * demand.max_num_seqs * shape.vocab
-    return widest * width + gathered + logits
+    return widest * width + gathered + logits + _widened_weight(shape, demand) * width
+
+
+def _widened_weight(shape: Dimensions, demand: Demand) -> int:
+    """Values of the buffer that quantized weights are widened into on a GPU, one at a time: of the widest product."""
+    if not demand.kept or demand.device != "cuda":
+        return 0
+    linear = shape.parameters - shape.vocab * shape.hidden * (1 if shape.tied_embeddings else 2)
+    head = shape.vocab if shape.quantized_parameters > linear else 0
+    return shape.hidden * max(2 * shape.ffn, head)
 
 
 def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:

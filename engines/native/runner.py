@@ -125,7 +125,7 @@ class ModelRunner:
             return
         drawn = [SamplingParams(temperature=0), SamplingParams(temperature=1, top_p=0.5), SamplingParams(logprobs=1)]
         anything = TokenMasks(np.zeros(1, np.int64), np.full((1, -(-self.vocab_size // 32)), -1, np.int32))
-        for params, masks in ((drawn[1], None), (drawn[0], None), (drawn[0], anything)):
+        for params, masks in ((drawn[1], None), (drawn[0], None), (drawn[0], anything), (drawn[1], anything)):
             self.add(0, [0, 0], params, 2)
             row, one = np.zeros(self.sizes.max_num_seqs, np.int32), np.ones(self.sizes.max_num_seqs, np.int32)
             self.launch(StepPlan(row, one, one, sample=one > 0, masks=masks)).wait()
@@ -303,7 +303,9 @@ def runner_for(
     device = device_of(config)
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
-    sizes = sizes_of(files.config, config, device, files.quantized_size(), files.quant.kv if files.quant else None)
+    sizes = sizes_of(
+        files.config, config, device, files.quantized_size(device.type), files.quant.kv if files.quant else None
+    )
     if config.strict and device.type != "cpu":
         raise ConfigError(STRICT_IS_FOR_CPUS)
     weights = load_weights(

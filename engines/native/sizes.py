@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from engines.native import memory
 from engines.native.config import ConfigError, EngineConfig
 from engines.native.models.config import DecoderConfig
 from engines.native.quant.scheme import KvScheme
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,14 @@ def sizes_of(
         offload_to=config.offload_to,
         format=config.format,
         quantized_weights=config.quantized_weights,
-        kv_cache_dtype=_kv_cache_dtype(config, kv),
+        kv_cache_dtype=_kv_cache_dtype(config, kv, dimensions),
     )
+    if config.quantized_weights == "kept" and not demand.kept:
+        log.warning(
+            "options.quantized_weights is 'kept', but no weight of this version can be on %s in %s: their full size counts",
+            device.type,
+            demand.dtype,
+        )
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     plan = memory.plan(dimensions, demand, free)
     if plan.num_blocks < 2:
@@ -87,9 +96,14 @@ def sizes_of(
     )
 
 
-def _kv_cache_dtype(config: EngineConfig, kv: KvScheme | None) -> str:
+def _kv_cache_dtype(config: EngineConfig, kv: KvScheme | None, shape: memory.Dimensions) -> str:
     if config.kv_cache_dtype != "auto" or kv is None:
         return config.kv_cache_dtype
+    if reason := memory.no_8_bit_cache(shape):  # nobody asked for it here, so nothing is refused
+        log.warning(
+            "the checkpoint asks for a KV cache in 8 bits, but %s: it is kept in the activations' dtype", reason
+        )
+        return "auto"
     return "fp8" if kv.kind == "float" else "int8"
 
 

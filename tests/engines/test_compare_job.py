@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from engines.native import compare_job
+from engines.native.compare import Compared
 from engines.native.compare_job import compare_of, plain
+from engines.native.loader.model_files import open_model
+from engines.native.sizes import sizes_of
 from engines.protocol import Channel, ChildError
+from tests.engines.quant.checkpoints import SCHEMES, written
 from tests.tiny_models import write_safetensors
 
 
@@ -42,6 +46,22 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(tmp_path: Path
     with pytest.raises(ChildError, match=r"the reference needs .* in float32 and 1\.0 MiB are free") as refused:
         compare_of({"reference": model, "other": model, "device": "cpu"}, Channel(io.StringIO()))
     assert refused.value.code == "too_large"
+
+
+def test_the_room_of_quantized_weights_is_that_of_their_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = written(tmp_path, SCHEMES["w4"])
+    asked = []
+
+    def sizes(*args: Any) -> Any:
+        asked.append(args[3:])
+        return sizes_of(*args)
+
+    monkeypatch.setattr(compare_job, "sizes_of", sizes)
+    compare_job.require_room("the version", Compared(**side(folder)), "cpu")
+    model = side(folder)
+    files = open_model(model["format"], model["paths"])
+    assert asked == [(files.quantized_size("cpu"), None)]
+    assert files.quantized_size("cpu") > (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too(asks: dict
         if graphs:
             runner._graphs = Uncaptured(runner.model, runner.rows, runner.sampler)
             runner.warm_up()
+            assert set(runner._graphs._draws) == {(4, False), (4, True)}, "masked, among all tokens and among some"
         results = Offline(config, runner).generate(prompts, params)
         drawn.append([result.token_ids for result in results])
     made = runner._graphs

@@ -23,9 +23,11 @@ from engines.native.loader.model_files import open_model
 from engines.native.offline import Offline
 from engines.native.ops.quantized_kv_torch import QuantizedKvOps, StrictQuantizedKvOps
 from engines.native.ops.torch_ops import TorchOps
+from engines.native.quant.scheme import KvScheme
 from engines.native.quantized_kv import Fp8Pool, Int8Pool, QuantizedPool, planes
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner, runner_for
+from engines.native.sizes import sizes_of
 from engines.native.state import kv_plane
 from engines.native.swap_costs import measure
 from evaluation.benchmarks import kv_accuracy
@@ -241,6 +243,29 @@ def test_what_can_not_be_is_refused_by_name():
     with pytest.raises(ConfigError, match="kv_cache_dtype is 'fp8', but the latent attention of deepseek_v2"):
         memory.demand_of(latent, **asked, kv_cache_dtype="fp8")
     assert memory.demand_of(latent, **asked).kv_cache_dtype == ""
+
+
+def test_a_checkpoints_scheme_that_cannot_be_followed_is_left_with_a_warning(caplog):
+    kv, odd = KvScheme("float"), replace(TINY, head_dim=TINY.head_dim - 1)
+    with caplog.at_level(logging.WARNING, "engines.native.sizes"):
+        assert sizes_of(TINY, config(), CPU, kv=kv).kv_cache_dtype == "fp8"
+        assert caplog.text == ""
+        assert sizes_of(odd, config(), CPU, kv=kv).kv_cache_dtype == ""
+    assert f"a head has {odd.head_dim} values" in caplog.text
+    with pytest.raises(ConfigError, match=r"kv_cache_dtype is 'fp8', but a head has .*; set it to 'auto'"):
+        sizes_of(odd, config(kv_cache_dtype="fp8"), CPU, kv=kv)
+
+
+def test_a_cpu_has_room_for_a_long_row_that_is_read_as_floats():
+    def planned(kind: str, length: int) -> int:
+        demand = memory.demand_of(
+            LLAMA8B, device="cpu", dtype="float32", max_model_len=length, max_num_seqs=2, max_batched_tokens=512,
+            block_size=16, kv_cache_bytes=0, kv_cache_dtype=kind,
+        )  # fmt: skip
+        return memory.activation_bytes(LLAMA8B, demand)
+
+    assert planned("int8", 8192) == planned("auto", 8192)
+    assert planned("int8", 65_536) - planned("auto", 65_536) == 2 * 1024 * 4 * (65_536 - memory.GATHERED_KEYS)
 
 
 def test_calibrated_scales_give_each_head_twice_what_it_showed():

@@ -65,6 +65,7 @@ def test_quantized_weights_are_counted_by_their_bytes_and_by_what_serves_them():
     assert fit(format="gguf").weights == 2 * w4.parameters  # blocks are dequantized unless asked for
     assert fit(format="gguf", options={"quantized_weights": "kept"}).weights == fit().weights
     assert fit(device="cpu").weights == 4 * rest + 2 * linear  # float32, and a CPU's form of the others
+    assert fit(dtype="float32").weights == 4 * w4.parameters, "kernels of a GPU take activations of 16 bits"
     assert (
         "dtype is 'int8', but the weights of this version are quantized already"
         in fit(device="cpu", dtype="int8").reason
@@ -73,6 +74,23 @@ def test_quantized_weights_are_counted_by_their_bytes_and_by_what_serves_them():
     tight = get_engine("native").fit(w4, LaunchSpec("id", "name", [], "safetensors", device="cuda"), 0, 4 * GIB)
     assert not tight.fits
     assert not any("dtype" in line or "offload" in line for line in tight.suggestions)  # what would be refused
+
+
+def test_a_gpu_has_room_for_the_widest_weight_in_16_bits():
+    linear = LLAMA8B.parameters - 2 * 128_256 * 4096
+
+    def planned(parameters: int, **asked: str) -> int:
+        shape = msgspec.structs.replace(LLAMA8B, quantized_parameters=parameters, quantized_bytes=parameters // 2)
+        demand = memory.demand_of(
+            shape, max_model_len=0, max_num_seqs=1, max_batched_tokens=0, block_size=16, kv_cache_bytes=0,
+            **{"device": "cuda", "dtype": "auto", **asked},
+        )  # fmt: skip
+        return memory.activation_bytes(shape, demand)
+
+    assert planned(linear) - planned(0) == 2 * 2 * 14_336 * 4096
+    assert planned(linear + 128_256 * 4096) - planned(0) == 2 * 128_256 * 4096, "a head is wider"
+    assert planned(linear, dtype="float32") == planned(0, dtype="float32")
+    assert planned(linear, device="cpu") == planned(0, device="cpu", dtype="float32")
 
 
 def test_offloaded_layers_are_counted_where_they_lie():

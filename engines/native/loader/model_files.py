@@ -38,10 +38,21 @@ class ModelFiles:
     quantized: dict[str, Stored] = field(default_factory=dict)
     kv_scales: dict[int, KvScales] = field(default_factory=dict)
 
-    def quantized_size(self) -> tuple[int, int]:
-        """Of the matrices that can be kept quantized: parameters, and bytes in the files."""
-        kept = self.quantized.values()
+    def quantized_size(self, device: str = "") -> tuple[int, int]:
+        """Of the matrices that the engine keeps quantized where it keeps any: parameters, and bytes in the files.
+        device: "cpu", "cuda", or "" for what any keeps."""
+        kept = [one for name, one in self.quantized.items() if self._keeps(name, device)]
         return sum(one.shape[0] * one.shape[1] for one in kept), sum(one.nbytes for one in kept)
+
+    def _keeps(self, name: str, device: str) -> bool:
+        """Not what `models.build` reads as floats: experts share a product, latent attention takes weights apart."""
+        if ".experts." in name:
+            return False
+        if (latent := self.config.latent) is not None:
+            parts = ("q_b" if latent.q_rank else "q", "kv_a", "kv_b")
+            if name.startswith("layers.") and name.removesuffix(".weight").rpartition(".")[2] in parts:
+                return False
+        return device != "cuda" or self.format != "gguf" or self.tensors[name].type == "Q4_0"  # others have no kernel
 
 
 def open_model(format: str, paths: dict[str, str]) -> ModelFiles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from engines.native.runner import ModelRunner, runner_for
 from evaluation.benchmarks.quantized_folder import rounded
 from tests.engines import gguf_files
 from tests.engines.models import harness
+from tests.engines.models.test_mixtures import LATENT
 
 INT8 = LinearScheme(WeightScheme("int", 8, "channel"))
 W8A8 = LinearScheme(WeightScheme("int", 8, "channel"), ActivationScheme("int", 8))
@@ -153,6 +155,9 @@ def test_experts_and_latent_attention_are_dequantized_and_counted(tmp_path, capl
     facts = runner.model.weights.quantization
     assert facts["dequantized"] == facts["methods"][DEQUANTIZED] == 3 * 4 * 3
     assert "experts share one float product" in caplog.text
+    files = open_model("safetensors", paths)
+    experts = 3 * 4 * 3 * 32 * runner.config.hidden
+    assert files.quantized_size()[0] == sum(math.prod(each.shape) for each in files.quantized.values()) - experts > 0
     harness.check(runner, wanted, 2e-4)
 
 
@@ -173,7 +178,19 @@ def test_blocks_of_gguf_are_kept_where_that_is_asked_for(tmp_path, kind, method,
         harness.add(runner, 0, ids)
         logits.append(harness.logits_of(runner, [(0, 0, len(ids))], {0: [1, 2]})[0])
     assert (logits[1] - logits[0]).norm() / logits[0].norm() < error
+    files = open_model("gguf", paths)
+    assert files.quantized_size("cpu") == files.quantized_size() > (0, 0) == files.quantized_size("cuda")
     assert torch.equal(kept.model.weights.embed(torch.tensor(ids)), plain.model.weights.embed(torch.tensor(ids)))
+
+
+@pytest.mark.parametrize("rank", [None, 28])
+def test_what_latent_attention_takes_apart_is_counted_in_full(tmp_path, rank):
+    model = harness.transformers_model("deepseek_v2", "latent", **LATENT | {"q_lora_rank": rank})
+    paths, _ = quantized(model, tmp_path, {"_proj": INT8, "_proj_with_mqa": INT8})
+    files = open_model("safetensors", paths)
+    left = {name.split(".")[-2] for name in files.quantized if files._keeps(name, "")}
+    assert left == {"o", "gate", "up", "down"} | ({"q_a"} if rank else set())
+    assert {"kv_a", "kv_b", "q_b" if rank else "q"} <= {name.split(".")[-2] for name in files.quantized}
 
 
 def test_what_cannot_be_is_refused_by_name(tmp_path):
