@@ -57,7 +57,7 @@ class TrafficView(OfTeam):
     def get(self, request: Request) -> Response:
         """Prompts of this team that are kept as calibration data: of keys that were made with `traffic_consent`."""
         found = traffic.kept(self.team)
-        return Response({"rows": len(found.rows), "bytes": found.size, "keys": found.keys})
+        return Response({"rows": found.rows, "bytes": found.size, "keys": found.keys})
 
     @extend_schema(operation_id="quantization_traffic_erase", responses={204: None})
     def delete(self, request: Request) -> Response:
