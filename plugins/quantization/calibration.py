@@ -32,6 +32,9 @@ SHORTEST = 10
 """Tokens; a shorter text says nothing of a layer."""
 LONGEST = 16
 """Rows that one text may fill, so that no single one is most of the data."""
+CHARACTERS = 32
+"""Of a text, for each token that it may give: what lies behind is not tokenized, which would take minutes and gigabytes
+of a book in one line."""
 LARGEST = 512 * 2**20
 """Bytes of a file that is read."""
 BROKEN = 0.05
@@ -167,7 +170,7 @@ def _of_jsonl(content: str, facts: Facts) -> Iterator[_Text]:
     for number, line in lines:
         try:
             texts.append(_of_row(json.loads(line)))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # of lists in lists in lists
             facts.broken += 1
             first = first or f"line {number:,} {_why(error)}"
     if facts.broken > BROKEN * len(lines):
@@ -182,7 +185,9 @@ def _of_jsonl(content: str, facts: Facts) -> Iterator[_Text]:
     return iter(texts)
 
 
-def _why(error: ValueError) -> str:
+def _why(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "is nested too deep"
     return f"is no JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
@@ -248,6 +253,7 @@ class _Rows:
             self._facts.duplicates += 1
             return
         self._texts[digest] += 1
+        rendered = rendered[: CHARACTERS * LONGEST * self._length]
         ids = self._plain(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
         if len(ids) < SHORTEST:
             self._facts.short += 1

@@ -97,6 +97,29 @@ def test_short_rows_and_doubles_are_left_out_and_counted(tokenizer, tmp_path):
     assert made.facts.short > 5
 
 
+def test_a_giant_text_is_cut_before_it_is_tokenized(tokenizer, tmp_path, monkeypatch):
+    seen = []
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(tokenizer[0], name)
+
+        def encode(self, text, **options):
+            seen.append(len(text))
+            return tokenizer[0].encode(text, **options)
+
+    path = jsonl(tmp_path / "c.jsonl", [{"text": "all in one line " * 10_000}, *texts(80)])
+    rows_of(path, Counting(), tokenizer[1], samples=60, tokens=32)
+    assert max(seen) == calibration.CHARACTERS * calibration.LONGEST * 32
+
+
+def test_a_line_that_is_nested_too_deep_is_broken(tokenizer, tmp_path):
+    deep = '{"text": ' + "[" * 200_000 + "]" * 200_000 + "}"
+    made = rows_of(jsonl(tmp_path / "c.jsonl", [*texts(80), deep]), *tokenizer)
+    assert made.facts.broken == 1
+    assert "line 81 is nested too deep" in made.facts.notes[0]
+
+
 def test_plain_text_has_a_text_per_paragraph(tokenizer, tmp_path):
     path = tmp_path / "c.txt"
     path.write_text("\n\n".join(f"Paragraph {n} has\ntwo lines of text." for n in range(70)))

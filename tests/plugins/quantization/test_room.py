@@ -20,7 +20,7 @@ class Big:
     config = SimpleNamespace(vocab=1000, hidden=WIDE)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {f"layers.{n}.o.weight": (WIDE, WIDE) for n in range(LAYERS)} | {"embed.weight": (1000, WIDE)}
+        return {"embed.weight": (1000, WIDE), **{f"layers.{n}.o.weight": (WIDE, WIDE) for n in range(LAYERS)}}
 
     def modules(self) -> dict[str, str]:
         return {f"model.layers.{n}.self_attn.o_proj": f"layers.{n}.o" for n in range(LAYERS)}
@@ -46,7 +46,7 @@ def test_native_keeps_inputs_between_the_stages_of_a_layer() -> None:
 
 def test_the_peak_is_the_childs_where_that_is_greater(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {resource.RUSAGE_SELF: 10, resource.RUSAGE_CHILDREN: 30}
-    monkeypatch.setattr(job.resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=found[who]))
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=found[who]))
     assert job.peak_memory() == 30 * 1024
     found[resource.RUSAGE_SELF] = 50
     assert job.peak_memory() == 50 * 1024
