@@ -2,8 +2,9 @@
 system call but those of computing. It has no files, no network, no other processes, and limits of time and memory.
 
 Linux on x86-64 and ARM only (seccomp, https://docs.kernel.org/userspace-api/seccomp_filter.html); elsewhere nothing is
-run. A program is judged by what only the child's own driver can say once it has come to its end, so one that ends the
-process early has not passed.
+run. A program passes when the child's own driver says so after its end, with a secret that the driver reads only then:
+one that ends the process early, or writes "passed" wherever it can, has not passed. This is no defence against one that
+sets out to forge its verdict: it shares a process with the driver, and could find and read the secret's descriptor.
 """
 
 from __future__ import annotations
@@ -49,29 +50,32 @@ def run(program: str, *, seconds: float = SECONDS, memory: int = MEMORY) -> Outc
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise SandboxUnavailable(f"programs are run on Linux ({', '.join(MACHINES)}) only: this is {sys.platform}")
     nonce = secrets.token_hex(16)
-    verdict, told = os.pipe()
-    try:
-        with open(verdict, "rb", closefd=False) as answer:
-            process = _start(told)
-            os.close(told)
-            told = -1
-            printed, late = _follow(process, {"program": program, "nonce": nonce, "memory": memory}, seconds)
-            said = answer.read(OUTPUT)
-    finally:
-        os.close(verdict)
-        if told >= 0:
-            os.close(told)
+    with contextlib.ExitStack() as stack:
+        answer, told = map(stack.enter_context, _pipe())
+        secret, given = map(stack.enter_context, _pipe())
+        given.write(nonce.encode())
+        given.close()  # it lies in the pipe until the driver reads it
+        process = _start(told.fileno(), secret.fileno())
+        told.close()
+        printed, late = _follow(process, {"program": program, "memory": memory}, seconds)
+        said = answer.read(OUTPUT)
     return _outcome(said, nonce, process.returncode, late, seconds, printed)
 
 
-def _start(told: int) -> subprocess.Popen[bytes]:
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    """Its two ends: to read, to write."""
+    read, write = os.pipe()
+    return open(read, "rb"), open(write, "wb")
+
+
+def _start(told: int, secret: int) -> subprocess.Popen[bytes]:
     """-I -S: nothing of the environment, the working folder or installed packages reaches it."""
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-B", str(_CHILD), str(told)],
+        [sys.executable, "-I", "-S", "-B", str(_CHILD), str(told), str(secret)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(told,),
+        pass_fds=(told, secret),
         env={},
         cwd="/",
         start_new_session=True,

@@ -1,12 +1,14 @@
 """Programs in the sandbox: what they may do, and what comes of trying more."""
 
 import os
+import resource
+import signal
 import socket
 import time
 
 import pytest
 
-from evaluation.quality import sandbox
+from evaluation.quality import sandbox, sandbox_child
 from evaluation.quality.sandbox import run
 
 
@@ -45,6 +47,25 @@ def test_one_that_fails_says_why(program, reason):
 def test_ending_early_or_saying_so_is_no_pass(program):
     assert run(program).passed == (program == "print('passed')"), "the only one that came to its end"
     assert not run(f"{program}\nassert False").passed
+
+
+def test_frames_around_a_program_hold_no_secret_to_pass_with():
+    forged = """
+import os, sys
+frame = sys._getframe()
+while frame is not None:
+    for value in list(frame.f_locals.values()):
+        if isinstance(value, (str, bytes)) and len(value) == 32:
+            value = value.encode() if isinstance(value, str) else value
+            for fd in range(3, 12):
+                try:
+                    os.write(fd, value + b" passed\\n")
+                except OSError:
+                    pass
+    frame = frame.f_back
+os._exit(0)
+"""
+    assert run(forged).reason == "it ended the process before its end"
 
 
 @pytest.fixture
@@ -105,17 +126,28 @@ def test_nothing_of_the_machine_is_in_reach(attempt, tmp_path):
     assert (tmp_path / "there").read_text() == "as it was"
 
 
-@pytest.mark.parametrize("program", ["while True: pass", "import time; time.sleep(60)"])
-def test_time_is_limited(program):
+@pytest.mark.parametrize(
+    ("program", "seconds"), [("while True: pass", 0.5), ("while True: pass", 1), ("import time; time.sleep(60)", 0.5)]
+)
+def test_time_is_limited(program, seconds):
     began = time.monotonic()
-    outcome = run(program, seconds=0.5)
-    assert outcome.reason == "it took longer than 0.5 s"
+    outcome = run(program, seconds=seconds)
+    assert outcome.reason == f"it took longer than {seconds} s"
     assert time.monotonic() - began < 5
 
 
 def test_time_is_limited_for_one_that_ignores_the_clock():
     program = "import signal, time\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"
-    assert not run(program, seconds=0.5).passed
+    assert run(program, seconds=0.5).reason == "it took longer than 0.5 s"
+
+
+def test_the_clock_strikes_before_the_processors_limits(monkeypatch):
+    """Both at one second told of an endless loop as SIGKILL, on a machine that is idle."""
+    limits = {}
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)
+    sandbox_child.limit(1, 2**29)
+    assert limits[resource.RLIMIT_CPU] == (2, 3)
 
 
 def test_memory_is_limited():
