@@ -162,10 +162,10 @@ def _option_problems(choice: Choice, calibration: Calibration, index: int) -> It
     if len(kept) > MOST_KEPT:
         message = f"{len(kept):,} layers are named; at most {MOST_KEPT} are taken."
         yield _problem(f"{field}.keep", message, "Name several at once by a pattern with *.", code="bad_option")
-    for place, pattern in enumerate(kept):
+    for at, pattern in enumerate(kept):
         if len(pattern) > LONGEST_KEPT:
             message = f"It has {len(pattern):,} characters; at most {LONGEST_KEPT} are taken."
-            yield _problem(f"{field}.keep.{place}", message, code="bad_option")
+            yield _problem(f"{field}.keep.{at}", message, code="bad_option")
 
 
 def _recipe_problems(choice: Choice, recipe: dict[str, Any], shape: ModelShape, index: int) -> Iterator[dict[str, Any]]:

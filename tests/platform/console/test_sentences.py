@@ -32,7 +32,9 @@ COMPLETE = [
         f"platform/tursiops/evaluations/{name}.py"
         for name in ("access", "evidence", "execute", "gates", "plans", "results", "runs")
     ),
+    *(f"platform/tursiops/quantization/{name}.py" for name in ("devices", "execute", "plans", "verdicts")),
     "engines/native/contract.py",
+    "plugins/quantization/spec.py",
 ]
 VERBS = [*observed._VERBS.values(), "is to stop", "is gone"]
 # Put together at run time, of parts that the source has apart.
@@ -78,6 +80,18 @@ COMPOSED = {
             ("{value} products were not made as asked", "{value:.0f} products were not made as asked", "most", "{}"),
         )
     },
+    "The kept traffic of {} consenting keys has {}, enough for about {} rows of {} tokens; {} are asked for.": [
+        "The kept traffic of {} consenting keys",
+        "{} has {}, enough for about {} rows of {} tokens; {} are asked for.",
+    ],
+    **{f"{{}} {how}.": ["{} {}.", how] for how in ("failed the gate of its quantization", "has no verdict")},
+    "Give at least {}.": ["Give {}.", "at least {}"],
+    "Give at least {} and at most {}.": ["Give {}.", "at least {}", "and at most {}"],
+    "{} does not divide {}: {} inputs": ["{} does not divide {}: {}", "{} inputs"],
+    "{} does not divide {}: {} / {} ranks = {} inputs": [
+        "{} does not divide {}: {}",
+        "{} / {} ranks = {} inputs",
+    ],
     "{} {}: {}": ["{} {}: {}"],
     "{}: {}": ["{}: {}"],
 }
@@ -88,6 +102,9 @@ NEVER_ALONE = {
     "{} {} requests.",
     "{}; at least {} is asked.",
     "{}; at most {} is asked.",
+    "{}; {} {} is asked.",
+    "Choose {}.",
+    "Give {}.",
 }
 
 
