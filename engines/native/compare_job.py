@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
@@ -41,9 +42,10 @@ def compare_of(spec: dict[str, Any], channel: Channel) -> dict[str, Any]:
     return {name: plain(value) for name, value in asdict(found).items()}
 
 
-def require_room(name: str, model: Compared, device: str) -> None:
-    """Raises ChildError where the model does not fit in this host's memory: the kernel would end us without a word."""
-    config = config_of(model, device)
+def require_room(name: str, model: Compared, device: str, options: Mapping[str, Any] | None = None) -> None:
+    """Raises ChildError where the model does not fit in this host's memory: the kernel would end us without a word.
+    options: of the engine, beyond its defaults; they may dequantize the weights."""
+    config = replace(config_of(model, device), **(options or {}))
     on = device_of(config)
     if on.type != "cpu":
         return  # a GPU says so itself

@@ -36,7 +36,7 @@ def measured(spec: dict[str, Any], channel: Channel) -> dict[str, Any]:
         if not model.dtype:
             on = device_of(config_of(replace(model, dtype="auto"), device))
             model = replace(model, dtype="float32" if on.type == "cpu" else "bfloat16")
-        require_room("the version", model, device)
+        require_room("the version", model, device, spec.get("options"))
         found = measure(
             model,
             device=device,

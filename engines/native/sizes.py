@@ -70,7 +70,7 @@ def sizes_of(
     )
     if config.quantized_weights == "kept" and not demand.kept:
         log.warning(
-            "options.quantized_weights is 'kept', but no weight of this version can be on %s in %s: their full size counts",
+            "options.quantized_weights is 'kept', but no weight of this version can be on %s in %s: full size counts",
             device.type,
             demand.dtype,
         )

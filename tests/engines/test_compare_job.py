@@ -50,18 +50,22 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(tmp_path: Path
 
 def test_the_room_of_quantized_weights_is_that_of_their_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = written(tmp_path, SCHEMES["w4"])
-    asked = []
+    asked, weights = [], []
 
     def sizes(*args: Any) -> Any:
         asked.append(args[3:])
-        return sizes_of(*args)
+        found = sizes_of(*args)
+        weights.append(found.plan.weights)
+        return found
 
     monkeypatch.setattr(compare_job, "sizes_of", sizes)
     compare_job.require_room("the version", Compared(**side(folder)), "cpu")
     model = side(folder)
     files = open_model(model["format"], model["paths"])
     assert asked == [(files.quantized_size("cpu"), None)]
-    assert files.quantized_size("cpu") > (0, 0)
+    parameters = files.quantized_size("cpu")[0]
+    compare_job.require_room("the version", Compared(**model), "cpu", {"quantized_weights": "dequantized"})
+    assert weights[1] - weights[0] == (4 - 2) * parameters > 0
 
 
 @pytest.mark.parametrize(
