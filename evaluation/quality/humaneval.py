@@ -5,7 +5,8 @@
 
 Each of the 164 problems (https://github.com/openai/human-eval, MIT) is one request: to /v1/chat/completions, or with
 --plain to /v1/completions for a model that goes on with the function as it stands. Programs run in `sandbox` alone.
---output gets a line of JSON per problem as it is answered, and a later run with the same --output goes on after them.
+--output gets a line of JSON per problem as it is answered, and a later run with the same --output goes on after them;
+it must ask the same model in the same way.
 """
 
 from __future__ import annotations
@@ -51,13 +52,16 @@ class Problem:
 
 @dataclass(slots=True)
 class Result:
-    """fault: why the program did not pass, "" for one that did."""
+    """fault: why the program did not pass, "" for one that did. model, plain: as it was asked; model "" = not known, of
+    rows that were written before it was said."""
 
     id: str
     fault: str
     program: str
     finish: str = ""
     completion_tokens: int = 0
+    model: str = ""
+    plain: bool = False
 
 
 def read_problems(data: Path, count: int = 0) -> list[Problem]:
@@ -99,7 +103,8 @@ async def ask(session: aiohttp.ClientSession, url: str, model: str, problem: Pro
     choice = answer["choices"][0]
     program = program_of(problem, choice["text"] if plain else choice["message"]["content"] or "", plain)
     outcome = await asyncio.to_thread(sandbox.run, program)
-    return Result(problem.id, outcome.reason, program, choice["finish_reason"], answer["usage"]["completion_tokens"])
+    tokens = answer["usage"]["completion_tokens"]
+    return Result(problem.id, outcome.reason, program, choice["finish_reason"], tokens, model, plain)
 
 
 async def run(
@@ -143,6 +148,17 @@ def read_results(path: Path) -> list[Result]:
     return [Result(**row) for row in earlier_rows(path)]
 
 
+def of_another(results: list[Result], model: str, plain: bool) -> str:
+    """Why these can't be counted with answers of this model, asked this way; "" if they can."""
+    for result in results:
+        if result.model and (result.model, result.plain) != (model, plain):
+            asked = "--plain" if result.plain else "a chat"
+            return (
+                f"{result.id} was answered by {result.model} in {asked}; give another file, or the same model and way"
+            )
+    return ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--url", required=True, help="of the engine or the gateway, without /v1")
@@ -157,7 +173,10 @@ def main() -> None:
     key = input() if options.key == "-" else options.key
     problems = read_problems(options.data, options.problems)
     wanted = {problem.id for problem in problems}
-    results = [result for result in read_results(options.output) if result.id in wanted] if options.output else []
+    earlier = read_results(options.output) if options.output else []
+    if other := of_another(earlier, options.model, options.plain):
+        parser.error(f"--output {options.output}: {other}")
+    results = [result for result in earlier if result.id in wanted]
     rest = [problem for problem in problems if problem.id not in {result.id for result in results}]
     began = time.monotonic()
     with contextlib.ExitStack() as stack:

@@ -7,7 +7,17 @@ import json
 import pytest
 from aiohttp import web
 
-from evaluation.quality.humaneval import Problem, Result, program_of, read_problems, read_results, run, summary
+from evaluation.quality.humaneval import (
+    Problem,
+    Result,
+    main,
+    of_another,
+    program_of,
+    read_problems,
+    read_results,
+    run,
+    summary,
+)
 from evaluation.quality.sandbox import run as run_program
 
 PROMPT = 'from typing import List\n\n\ndef add(numbers: List[int]) -> int:\n    """ Sum.\n    """\n'
@@ -91,6 +101,7 @@ def test_a_chat_is_asked_greedily_and_judged_by_the_tests():
 def test_a_plain_model_goes_on_with_the_prompt():
     results, asked = asyncio.run(answered("    return 3\n", plain=True))
     assert [result.fault for result in results] == ["AssertionError"] * 2
+    assert [(result.model, result.plain) for result in results] == [("m", True)] * 2
     assert asked[0][0] == "/v1/completions"
     assert asked[0][1]["prompt"] == PROMPT
 
@@ -110,3 +121,30 @@ def test_counts_and_their_interval(tmp_path):
     path.write_text('{"id": "a", "fault": "", "program": "p"}\n{"id": "b", "fau')
     assert [result.id for result in read_results(path)] == ["a"]
     assert path.read_text().endswith("}\n")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"model": "other"}, "HumanEval/x was answered by other in a chat"),
+        ({"model": "m", "plain": True}, "HumanEval/x was answered by m in --plain"),
+    ],
+)
+def test_a_file_of_another_run_is_not_gone_on_with(tmp_path, monkeypatch, capsys, row, said):
+    path, data = tmp_path / "out.jsonl", tmp_path / "data.jsonl"
+    path.write_text(json.dumps({"id": "HumanEval/x", "fault": "", "program": "p", **row}) + "\n")
+    problem = {"task_id": "HumanEval/x", "prompt": PROMPT, "test": TEST, "entry_point": "add"}
+    data.write_text(json.dumps(problem))
+    told = ["humaneval", "--url", "http://127.0.0.1:1", "--model", "m", "--data", str(data), "--output", str(path)]
+    monkeypatch.setattr("sys.argv", told)
+    with pytest.raises(SystemExit):
+        main()
+    assert said in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", [*told, *(["--plain"] if row.get("plain") else [])])
+    path.write_text(json.dumps({"id": "HumanEval/x", "fault": "", "program": "p", **row, "model": "m"}) + "\n")
+    main()  # its one row is there, and of the same run
+    assert json.loads(capsys.readouterr().out)["passed"] == 1
+
+
+def test_rows_from_before_the_model_was_said_are_taken():
+    assert of_another([Result("HumanEval/x", "", "p")], "m", True) == ""
