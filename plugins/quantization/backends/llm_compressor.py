@@ -26,6 +26,7 @@ from plugins.quantization.backends import Made, Order
 from plugins.quantization.backends.native import linear_of
 from plugins.quantization.environments import Environment, ensure, pins_of
 from plugins.quantization.export import kv_json, placed, scheme_json, write_unquantized
+from plugins.quantization.spec import Options
 
 ENVIRONMENT = Environment(
     "llm-compressor",
@@ -49,7 +50,7 @@ def run(order: Order) -> Made:
         with tempfile.TemporaryDirectory(dir=order.workdir, prefix="llm-compressor-") as place:
             spec = _spec(order, Path(place), making)
             order.say(_READY, "loading the model")
-            made = _Run(order, made=Made(Folder(making))).follow(python, spec)
+            made = _Run(order, made=Made(Folder(making), notes=unheeded(order.options))).follow(python, spec)
         order.say(_WRITTEN, "checking what was written")
         _finish(order, made)
     except BaseException:
@@ -103,6 +104,13 @@ def stages(order: Order) -> list[dict[str, Any]]:
     if options.method == "awq":
         return [{"kind": "AWQModifier"}, rounding]
     return [rounding]
+
+
+def unheeded(options: Options) -> list[str]:
+    """What of the recipe has no counterpart here, for the report."""
+    if options.scale_search and ("gptq" in options.method or options.method == "awq"):
+        return ["scale_search has no effect in llm_compressor: a group's scale follows from its greatest weight"]
+    return []
 
 
 class _Run:

@@ -93,6 +93,13 @@ def test_its_folder_becomes_the_version(model, tmp_path, worker):
     assert {file["name"] for file in report["files"]} == {path.name for path in (tmp_path / "version").iterdir()}
     assert open_model("safetensors", paths_of(tmp_path / "version")).config.layers == LAYERS
     assert any(line["type"] == "log" and "singular" in line["text"] for line in said)
+    assert any(note.startswith("scale_search has no effect") for note in report["notes"])
+
+
+def test_what_it_has_no_counterpart_of_is_said_only_where_it_was_asked():
+    assert llm_compressor.unheeded(spec.parse({"scheme": "w4a16_awq"})) != []
+    for recipe in ({"scheme": "w4a16_gptq", "scale_search": False}, {"scheme": "int8_w8a8"}, {"scheme": "fp8_dynamic"}):
+        assert llm_compressor.unheeded(spec.parse(recipe)) == []
 
 
 def test_it_gets_the_rows_and_the_model_as_transformers_reads_it(model, tmp_path, worker):
