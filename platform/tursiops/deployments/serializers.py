@@ -119,6 +119,9 @@ class CreateDeploymentSerializer(_RevisionFields):
     description = serializers.CharField(allow_blank=True, max_length=2000, required=False)
     replicas = serializers.DictField(child=serializers.IntegerField())
     force = serializers.BooleanField(required=False, help_text="Create it even where no replica fits now")
+    override = serializers.CharField(
+        max_length=500, required=False, help_text="An admin's reason for going past a gate; audited"
+    )
 
 
 class UpdateDeploymentSerializer(_RevisionFields):

@@ -1675,6 +1675,8 @@ export interface components {
             };
             /** @description Create it even where no replica fits now */
             force?: boolean;
+            /** @description An admin's reason for going past a gate; audited */
+            override?: string;
         };
         Deploy: {
             device: string;
