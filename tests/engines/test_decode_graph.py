@@ -95,12 +95,12 @@ def test_masked_rows_draw_in_a_graph_what_they_draw_without_one() -> None:
         runner = random_runner(TINY, config, seed=5)
         if graphs:
             runner._graphs = Uncaptured(runner.model, runner.rows, runner.sampler)
-        runner.rows.block_tables[:4, 0] = torch.arange(1, 5, dtype=torch.int32)
         for row in range(3):
             runner.add(row, [row + 1], SamplingParams(temperature=row, seed=9, top_k=5 if row == 1 else 0), 1)
         rows = np.arange(3, dtype=np.int32)
         zero, one = np.zeros(3, np.int32), np.ones(3, np.int32)
-        step = StepPlan(rows, zero, one, sample=one > 0, late=True)
+        blocks = [(row, 0, [row + 1]) for row in range(3)]
+        step = StepPlan(rows, zero, one, sample=one > 0, new_blocks=blocks, late=True)
         pending = runner.launch(step)
         pending.draw(TokenMasks(np.array([1]), bits))
         tokens = pending.wait().tokens.tolist()
