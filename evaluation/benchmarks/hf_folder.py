@@ -26,7 +26,6 @@ def export(model: Path, folder: Path) -> Path:
     """Writes config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json; returns
     `folder`. Raises ChildError for what cannot be said in a config.json, BadModel for a file that is no model."""
     files = open_model("gguf", {model.name: str(model)})
-    folder.mkdir(parents=True, exist_ok=True)
     with Weights(files) as weights:
         made = Export(files, weights, "float32")
         names = {name: file_name(name, "safetensors", made.config.architecture) for name in made.shapes()}
@@ -40,7 +39,8 @@ def write_tokenizer(files: ModelFiles, made: Export, folder: Path) -> dict[str, 
     """Writes all but config.json and the weights; returns what config.json holds. Raises as `export`."""
     tokenizer, facts = load_tokenizer(files)
     eos = list(facts.eos_ids)
-    config = made.config_json(facts, files.config.vocab)
+    config = made.config_json(facts, files.config.vocab)  # raises before anything is written
+    folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "generation_config.json", {"do_sample": False, "eos_token_id": eos})
     _write(
         folder / "tokenizer_config.json",
