@@ -47,19 +47,19 @@ class QuantizedPool:
 
     @property
     def planes(self) -> tuple[torch.Tensor, ...]:
-        raise NotImplementedError
+        raise NotImplementedError  # each of the two kinds has its own
 
     def write(self, slots: torch.Tensor, x: torch.Tensor) -> None:
         """x [t, hk, d] at `slots`, int64 [t]."""
-        raise NotImplementedError
+        raise NotImplementedError  # each of the two kinds has its own
 
     def rows(self, places: slice | torch.Tensor) -> torch.Tensor:
         """What stands at `places` of the pool, a run of them or int64 [keys] → [1, hk, keys, d]."""
-        raise NotImplementedError
+        raise NotImplementedError  # each of the two kinds has its own
 
     def pages(self, group: DecodeGroup) -> torch.Tensor:
         """The keys of rows with one query each → [hk × rows, keys, d]."""
-        raise NotImplementedError
+        raise NotImplementedError  # each of the two kinds has its own
 
     def _by_head(self) -> torch.Tensor:
         """[hk, B × s, d]; a view where the pool is head-major."""

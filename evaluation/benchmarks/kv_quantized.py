@@ -140,7 +140,9 @@ def _written(kind: str, head: Heads, dtype: torch.dtype, device: torch.device) -
     made = [type(pool)(torch.zeros_like(pool.values), pool.scales.clone(), dtype) for pool in wanted]
     quantized_rope_and_cache(qkv, cos_sin, positions, slots, made[0], made[1], None, None, EPS)
     places = slots // PAGE, slice(None), slots % PAGE
-    differ = torch.cat([(a.values[places].int() - b.values[places].int()).abs() for a, b in zip(made, wanted)])  # noqa: B905
+    differ = torch.cat(
+        [(a.values[places].int() - b.values[places].int()).abs() for a, b in zip(made, wanted, strict=True)]
+    )
     share = float((differ > 0).float().mean()) + (0.0 if int(differ.max()) <= 1 else float("nan"))
     return Row(f"{kind} written {head.query}/{head.kv}×{head.dim}", "bytes one step off", share, "", "lower",
                target=0.02)  # fmt: skip
@@ -219,7 +221,7 @@ def _write_times(tokens: int, device: torch.device) -> Iterator[Row]:
     for kind in KINDS:
         keys, values = rounded(case.k_cache, kind), rounded(case.v_cache, kind)
         taken = microseconds(
-            lambda: quantized_rope_and_cache(qkv, cos_sin, *at, keys, values, None, None, EPS)  # noqa: B023
+            lambda: quantized_rope_and_cache(qkv, cos_sin, *at, keys, values, None, None, EPS)  # noqa: B023 # called in its round
         )
         yield Row(f"rope, KV write {tokens} tokens {kind}", "time", taken, "µs", "lower", "our bf16", plain)
 
