@@ -112,7 +112,8 @@ def _prompts() -> tuple[list[list[int]], list[list[int]]]:
 
 
 def child(name: str, model: Path, *, perplexity: bool) -> dict[str, float]:
-    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", name, "--model", str(model)]
+    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--device", "cpu", "--child", name]
+    command += ["--model", str(model)]
     return _last_line(command + (["--perplexity"] if perplexity else []))
 
 
