@@ -1,0 +1,78 @@
+"""Guesses of what follows a row's last token: a tree, so that a fork in the road does not end the guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+
+MAX_NODES = 31
+"""Of one row: with its last token they fill the 32 bits of an ancestor word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """tokens: int32 [k]. parents: int32 [k]; 0 is the row's last token (the root), j > 0 is node j − 1. A parent comes
+    before its children, and the most likely chain comes first. confidence: float32 [k], the probability that a node
+    holds if its parent does, 0…1. source: int32 [k], which proposer it is from (index in the speculator's list)."""
+
+    tokens: Int32
+    parents: Int32
+    confidence: Float32
+    source: Int32
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def chain(self) -> bool:
+        """Each node follows the one before it."""
+        return bool((self.parents == np.arange(len(self.parents))).all())
+
+    def survival(self) -> Float32:
+        """float32 [k], the probability that a node and all before it on its path hold."""
+        reached = np.ones(len(self.tokens) + 1, np.float32)
+        for node, parent in enumerate(self.parents.tolist()):
+            reached[node + 1] = reached[parent] * self.confidence[node]
+        return reached[1:]
+
+    def depths(self) -> Int32:
+        """int32 [k]; 1 follows the root."""
+        depth = np.zeros(len(self.tokens) + 1, np.int32)
+        for node, parent in enumerate(self.parents.tolist()):
+            depth[node + 1] = depth[parent] + 1
+        return depth[1:]
+
+    def kept(self, keep: NDArray[np.bool_]) -> Tree:
+        """The nodes that are kept, bool [k]; those whose parent is not are lost with it."""
+        place = np.zeros(len(self.tokens) + 1, np.int32)
+        nodes: list[int] = []
+        for node, parent in enumerate(self.parents.tolist()):
+            if keep[node] and (parent == 0 or place[parent]):
+                nodes.append(node)
+                place[node + 1] = len(nodes)
+        index = np.array(nodes, np.int64)
+        return Tree(self.tokens[index], place[self.parents[index]], self.confidence[index], self.source[index])
+
+
+def chain(tokens: Int32, confidence: Float32, source: int = 0) -> Tree:
+    """tokens int32 [k], one after the other."""
+    count = len(tokens)
+    return Tree(tokens, np.arange(count, dtype=np.int32), confidence, np.full(count, source, np.int32))
+
+
+NOTHING = chain(np.zeros(0, np.int32), np.zeros(0, np.float32))
+"""No guess."""
+
+
+def ancestors(parents: Int32) -> NDArray[np.int32]:
+    """int32 [k + 1]: of the root and each node, the word whose bit j is set if it may see token j of the pass: itself,
+    and its ancestors (0 = the root)."""
+    words = [1]
+    for node, parent in enumerate(parents.tolist()):
+        words.append(words[parent] | 1 << (node + 1))
+    return np.array(words, np.uint32).view(np.int32)
