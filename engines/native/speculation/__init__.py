@@ -1,4 +1,4 @@
-"""Several tokens in one pass: proposers guess what follows, the model checks all guesses at once, output stays the same.
+"""Several tokens in one pass: proposers guess what follows, the model checks all guesses at once, and says the same.
 
 proposer.py    what a plugin implements: propose(rows) → trees, observe(what came)
 tree.py        guesses of one row: tokens, parents, confidence

@@ -1,5 +1,5 @@
 """What a proposer is: it guesses the tokens that follow, from what was said or with a smaller model. A plugin: a class
-under the entry point group `tursiops.engine_proposers`, called with ProposerSettings; the option `speculation` names it.
+under the entry point group `tursiops.engine_proposers`, called with ProposerSettings; option `speculation` names it.
 
     begin(row)     a request has got a row; its tokens stand in the history
     propose(rows)  → a tree for each; none is an answer, too
