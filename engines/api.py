@@ -38,6 +38,7 @@ __all__ = [
     "ChildError",
     "Combination",
     "ComparesVersions",
+    "Draft",
     "DtypeCapacity",
     "Engine",
     "EngineState",
@@ -58,8 +59,8 @@ __all__ = [
     "size_text",
 ]
 
-API_VERSION = 1
-"""Version of LaunchSpec and EngineState. This release reads its own and the previous one."""
+API_VERSION = 2
+"""Version of LaunchSpec and EngineState. This release reads its own and the previous one. 2 added the draft."""
 
 
 class Role(enum.StrEnum):
@@ -105,6 +106,14 @@ class ModelShape(msgspec.Struct, frozen=True):
     task: str = "generate"  # "generate" | "embed" (a vector per text) | "score" (a number per pair of texts)
 
 
+class Draft(msgspec.Struct, frozen=True):
+    """Another model's files, or a head's, that the engine guesses tokens with. shape: for estimates."""
+
+    files: list[ModelFile]
+    format: str  # "gguf" | "safetensors"
+    shape: ModelShape | None = None
+
+
 class LaunchSpec(msgspec.Struct, frozen=True):
     """What to serve. Free of secrets and of absolute paths."""
 
@@ -122,6 +131,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     max_num_seqs: int = 0  # concurrent requests; 0 = the engine's default
     kv_cache_bytes: int = 0  # 0 = the engine decides
     options: dict[str, Any] = {}  # the engine's own settings, checked against Engine.options_schema()
+    draft: Draft | None = None
 
 
 class Local(msgspec.Struct, frozen=True):
@@ -132,6 +142,7 @@ class Local(msgspec.Struct, frozen=True):
     port: int  # 0 = choose a free one
     token: str  # bearer token that every request must carry
     epoch: int  # rises with each start of this instance; old processes are fenced by it
+    draft_paths: dict[str, str] = {}  # of LaunchSpec.draft, as `paths`
 
 
 class EngineState(msgspec.Struct, frozen=True):
@@ -160,6 +171,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     dtypes: list[str]
     roles: list[Role]
     features: list[str]
+    proposers: list[str] = []  # names that option `speculation` takes; empty: the engine does not speculate
+    drafting: list[str] = []  # of them those that need LaunchSpec.draft
 
 
 class Fit(msgspec.Struct, frozen=True):

@@ -198,12 +198,16 @@ class EngineConfig:
     target_tpot_ms: int = 0
     threads: int = 0
     strict: bool = False
+    draft_format: str = ""  # of the files of a draft model or head; "" = none
+    draft_paths: Mapping[str, str] = field(default_factory=dict)
     ops: str = ""  # name in engines.native.ops.registry; "" = the device's own
 
     def __post_init__(self) -> None:
         _one_of("format", self.format, ("gguf", "safetensors"))
         _one_of("device", self.device, DEVICES)
         _one_of("dtype", self.dtype, DTYPES)
+        if self.draft_format or self.draft_paths:
+            _one_of("draft.format", self.draft_format, ("gguf", "safetensors"))
         if self.strict and self.device == "cuda":
             raise ConfigError(STRICT_IS_FOR_CPUS)
         if self.strict and self.offload_layers:
@@ -232,9 +236,11 @@ def from_launch(spec: LaunchSpec, local: Local) -> EngineConfig:
     for name in spec.options:
         if name not in known:
             raise ConfigError(f"options.{name} is not a setting of the native engine; it has {', '.join(known)}")
-    missing = [file.name for file in spec.files if file.name not in local.paths]
-    if missing:
-        raise ConfigError(f"files: {', '.join(missing)} have no path on this node")
+    draft = spec.draft
+    asked = (("files", spec.files, local.paths), ("draft.files", draft.files if draft else [], local.draft_paths))
+    for field_name, files, paths in asked:
+        if missing := [file.name for file in files if file.name not in paths]:
+            raise ConfigError(f"{field_name}: {', '.join(missing)} have no path on this node")
     return EngineConfig(
         format=spec.format,
         paths=dict(local.paths),
@@ -244,6 +250,8 @@ def from_launch(spec: LaunchSpec, local: Local) -> EngineConfig:
         max_model_len=spec.max_model_len,
         max_num_seqs=spec.max_num_seqs,
         kv_cache_bytes=spec.kv_cache_bytes,
+        draft_format=draft.format if draft else "",
+        draft_paths=dict(local.draft_paths) if draft else {},
         **{name: value for name, value in spec.options.items() if name in OPTIONS},
     )
 

@@ -85,6 +85,7 @@ class Ending(msgspec.Struct, array_like=True):
     finish: Finish
     message: str = ""
     code: str = ""  # of a time-out: TimeoutLayer
+    drafted: int = -1  # tokens that were guessed for it and checked; −1 = the core does not say
 
 
 class PromptLogprobs(msgspec.Struct, array_like=True):
@@ -94,9 +95,24 @@ class PromptLogprobs(msgspec.Struct, array_like=True):
     top: list[TopTokens]
 
 
+class SpeculationCounts(msgspec.Struct, array_like=True):
+    """What speculation has done since the core started. A row-pass is one request in one pass."""
+
+    steps: int = 0  # passes that drew tokens
+    verified: int = 0  # of them those that checked guesses
+    rows: int = 0  # row-passes that checked guesses
+    drafted: int = 0  # tokens guessed and checked
+    accepted: int = 0  # of them those that stood
+    by_source: dict[str, tuple[int, int]] = {}  # proposer → (drafted, accepted)
+    saved_s: float = 0.0  # s less than plain passes would have taken for the same tokens, by measured costs
+    speedup: float = 1.0  # (1 + hits) / cost ratio, lately; 1 while nothing is guessed
+    width: int = 0  # guesses a row that the budget lets through now
+
+
 class Update(msgspec.Struct, tag=True, array_like=True):
     """All that one step brought. ids: int64 bytes [k]; tokens: int32 bytes [k]; logprobs: float32 bytes [k], empty
-    where no request asked; top: index into the k tokens → the most likely ones."""
+    where no request asked; top: index into the k tokens → the most likely ones. sources: int8 bytes [k], the number of
+    the proposer that guessed the token, −1 = it was drawn plainly; empty where nothing was guessed."""
 
     ids: bytes
     tokens: bytes
@@ -114,6 +130,8 @@ class Update(msgspec.Struct, tag=True, array_like=True):
     tenants_waiting: int = 0
     disk: DiskCounts | None = None  # since the core started
     phases: tuple[float, ...] = ()  # s in each of step_clock.PHASES; of a message without a step, none
+    sources: bytes = b""
+    speculation: SpeculationCounts | None = None  # None: the engine does not speculate
 
 
 class Traced(msgspec.Struct, tag=True, array_like=True):
