@@ -48,7 +48,8 @@ class ProposerSettings:
     """history: of all rows. vocab: token ids of the model. identity: of model and tokenizer, for what is kept on disk.
     folder: where a proposer may keep files between starts; None = nowhere. trees: whether the engine can verify trees;
     else only the first chain of each is used. runner: of the target model, for proposers that compute with it (its
-    class is `engines.native.runner.ModelRunner`); None in tests. draft: format and paths of a draft model's files."""
+    class is `engines.native.runner.ModelRunner`); None in tests. draft: format and paths of a draft model's files.
+    target: the same of the target model, whose tokenizer a draft model must share; None = it is not compared."""
 
     history: History
     vocab: int
@@ -57,6 +58,7 @@ class ProposerSettings:
     trees: bool = True
     runner: Any = None
     draft: tuple[str, dict[str, str]] | None = None
+    target: tuple[str, dict[str, str]] | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
