@@ -129,6 +129,13 @@ OPTIONS: dict[str, Option] = {
         0,
         60_000,
     ),
+    "speculation": Option(
+        "Speculation",
+        "Several tokens in one pass, where guesses of what follows pay; the answers are the same. auto guesses from "
+        "what was said before (and with the draft model, if one is given), off says one token a pass; or names joined "
+        "by +: lookahead, ngram, draft, eagle3, medusa, or a plugin's",
+        "auto",
+    ),
     "strict": Option(
         "Strict mode",
         "The same tokens to the last bit alone, in any batch, cached or preempted; on CPUs, at some cost of speed",
@@ -198,6 +205,7 @@ class EngineConfig:
     target_tpot_ms: int = 0
     threads: int = 0
     strict: bool = False
+    speculation: str = "auto"
     draft_format: str = ""  # of the files of a draft model or head; "" = none
     draft_paths: Mapping[str, str] = field(default_factory=dict)
     ops: str = ""  # name in engines.native.ops.registry; "" = the device's own

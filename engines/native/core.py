@@ -273,6 +273,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     from engines.native.disk_setup import disk_of
     from engines.native.memory_table import table
     from engines.native.runner import build_runner
+    from engines.native.speculation.setup import speculation_of
 
     spec, local = RunDir(run_dir).read_spec()
     config = from_launch(spec, local)
@@ -290,6 +291,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         disk=disk,
         policy=policy,
         pace=pace_of(config, sizes.block_size),
+        speculation=speculation_of(config, runner, folder=run_dir),
     )
     facts = {
         "architecture": runner.config.architecture,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.native.request import Request
-from engines.native.step import Int32, StepPlan
+from engines.native.step import Drafts, Int32, StepPlan
 
 
 @dataclass(slots=True)
@@ -27,11 +27,14 @@ class Step:
 
 @dataclass(slots=True)
 class Drawn:
-    """The tokens of one step that go to clients. positions: int64 [k], indices into the step's rows."""
+    """The tokens of one step that go to clients, each row's in their order. positions: int64 [k], indices into the
+    output's log-probabilities: the step's rows, or their tokens where it verified. sources: int8 [k], whose guess a
+    token was, −1 = nobody's; None where the step had no drafts."""
 
     ids: NDArray[np.int64]  # [k], request ids
     tokens: Int32  # [k]
     positions: NDArray[np.int64]
+    sources: NDArray[np.int8] | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +44,8 @@ class Draft:
 
     budget: int  # tokens still free in this step
     decodes: Int32  # rows with one token to compute
+    drafts: Drafts | None = None  # of `decodes`
+    node_masks: dict[int, Int32] = field(default_factory=dict)  # by row with a grammar: [1 + nodes, words]
     chunks: list[tuple[Request, int]] = field(default_factory=list)
     new_blocks: list[tuple[Request, int, list[int]]] = field(default_factory=list)
     added: list[Request] = field(default_factory=list)
@@ -51,6 +56,7 @@ class Draft:
     def drop(self, victim: Request) -> None:
         """Take a running request out, and its tokens back into the budget. Before it loses its row."""
         self.preempted = True
+        assert self.drafts is None  # nobody loses a row for guesses, and they come last
         kept = self.decodes[self.decodes != victim.row]
         self.budget += len(self.decodes) - len(kept)
         self.budget += sum(count for request, count in self.chunks if request is victim)
@@ -67,6 +73,9 @@ class Draft:
         start = num_computed[rows]
         blocks = [(request.row, index, ids) for request, index, ids in self.new_blocks if request.row >= 0]
         plan = StepPlan(rows, start, count, sample=start + count == num_tokens[rows], new_blocks=blocks)
+        if self.drafts is not None:
+            plan.drafts = self.drafts
+            plan.count[: len(self.decodes)] += self.drafts.nodes
         copies = [(source, to) for request, source, to in self.copies if request.row >= 0]
         swap_in = [pair for request, pairs in self.swap_in if request.row >= 0 for pair in pairs]
         return Step(number, plan, [request for request in self.added if request.row >= 0], copies, swap_in)

@@ -7,7 +7,7 @@ engine.generate([[1, 2, 3]], SamplingParams(temperature=0, max_tokens=8))
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,8 @@ from engines.native.request import Finish, Request, SamplingParams
 from engines.native.runner import ModelRunner, build_runner
 from engines.native.sample.logprobs import Top
 from engines.native.scheduler import Scheduler, SchedulerConfig
+from engines.native.speculation.proposer import Proposer, ProposerSettings
+from engines.native.speculation.setup import speculation_of
 from engines.native.step import StepOutput
 
 
@@ -40,8 +42,13 @@ class Generated:
 
 
 class Offline:
-    def __init__(self, config: EngineConfig, runner: ModelRunner | None = None) -> None:
-        """`runner`: one that is built already, for `config`."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        runner: ModelRunner | None = None,
+        proposers: Mapping[str, Callable[[ProposerSettings], Proposer]] | None = None,
+    ) -> None:
+        """`runner`: one that is built already, for `config`. proposers: in place of those that it names."""
         self.runner = runner or build_runner(config)
         sizes, disk = self.runner.sizes, disk_of(config, self.runner)
         self.scheduler = Scheduler(
@@ -54,6 +61,7 @@ class Offline:
                 host_cache=config.host_prefix_cache or disk is not None,
                 disk=disk,
                 policy=policy_of(config),
+                speculation=speculation_of(config, self.runner, proposers),
             ),
             num_blocks=self.runner.num_blocks,
             block_size=self.runner.block_size,

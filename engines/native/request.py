@@ -91,6 +91,23 @@ class SamplingParams:
         False  # others go on from where it ends: its last, unfilled block stays to be found, and copied by them
     )
 
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before temperature and filters (`engines.native.sample.adjust`): what may be drawn
+        then depends on each token said before."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+            or self.dry_multiplier > 0
+            or bool(self.logit_bias)
+            or bool(self.allowed_token_ids)
+            or (self.min_tokens > 0 and bool(self.stop_token_ids))
+            or self.no_repeat_ngram_size > 0
+            or bool(self.bad_words)
+            or (self.typical_p < 1 and self.temperature > 0)
+        )
+
 
 MAX_STOP_TOKEN_IDS = 64
 """Width of the scheduler's table of stop ids; the door refuses more."""

@@ -27,8 +27,9 @@ from engines.native.quantized_kv import planes
 from engines.native.request import SamplingParams
 from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
+from engines.native.speculation import drawing, verify
 from engines.native.state import Rows, StepInputs
-from engines.native.step import Pending, StepOutput, StepPlan, TokenMasks
+from engines.native.step import Finished, Pending, StepOutput, StepPlan, TokenMasks
 from engines.native.swap_costs import NEVER, SwapCosts, measure
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,12 @@ class ModelRunner:
         self._prompt_len = np.zeros(sizes.max_num_seqs, np.int32)
         self._prompt_logprobs = np.full(sizes.max_num_seqs, -1, np.int32)
 
+    @property
+    def verifies_trees(self) -> bool:
+        """Whether a pass may try several ways on from one token. In strict mode, and where layers see by places what a
+        fork has by positions, it tries one."""
+        return self.model.ops.trees and self.config.sees_all
+
     def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
         self.rows.fill(row, token_ids)
         self.sampler.fill(row, token_ids, params, prompt_len)
@@ -139,6 +146,8 @@ class ModelRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         self.rows.append_blocks(plan)
+        if plan.drafts is not None:
+            return self._verify(plan)
         graphs = self._graphs
         if graphs is None or not graphs.takes(plan):
             undrawn = self._pass(plan)
@@ -169,6 +178,39 @@ class ModelRunner:
             self._score_prompt(plan, position, hidden[first : first + len(span)], undrawn.output)
             first += len(span)
         return undrawn
+
+    def _verify(self, plan: StepPlan) -> Pending:
+        """A pass with drafts. What they are worth is decided on the host, which nothing else keeps busy meanwhile."""
+        assert plan.drafts is not None
+        self.rows.write_drafts(plan)
+        inputs = StepInputs(plan, self.rows)
+        depths = verify.depths_of(plan.drafts)
+        lines = verify.lines_of(plan, inputs.cu_host, depths)
+        scored = np.flatnonzero(self._prompt_logprobs[plan.rows] >= 0)
+        spans = [np.arange(inputs.cu_host[i], inputs.cu_host[i + 1], dtype=np.int64) for i in scored]
+        batch = self._batch(plan, inputs, np.concatenate([lines.index, *spans]))
+        if not plan.drafts.chains:
+            words = verify.ancestor_words(plan, inputs.cu_host)
+            assert words is not None
+            batch.ancestors = self.rows.send(words)
+            batch.positions = inputs.positions.clone()
+            tried = lines.place < len(plan.drafts.nodes)
+            at = self.rows.send(lines.index[tried])
+            batch.positions[at] = self.rows.send(lines.positions[tried].astype(np.int64) - 1)
+        hidden = self.model.hidden(batch)
+        first = len(lines.index)
+        tokens, output = drawing.draw(plan, lines, self.model.logits(hidden[:first]), self.sampler, self.rows)
+        held, paths = verify.accept(plan, lines, tokens)
+        output.verified = held
+        verify.arrange(output, paths, plan.drafts.width + 1)
+        self.rows.append_verified(plan, held)
+        if moved := verify.moves(plan, paths):
+            pairs = self.rows.send(np.array(moved, np.int64).T.copy())
+            verify.move(self.model.kv, self.rows.block_tables, self.block_size, pairs)
+        for position, span in zip(scored.tolist(), spans, strict=True):
+            self._score_prompt(plan, position, hidden[first : first + len(span)], output)
+            first += len(span)
+        return Finished(output)
 
     def _undrawn(
         self, plan: StepPlan, sampled: np.ndarray[tuple[int], np.dtype[np.intp]], logits: torch.Tensor | None

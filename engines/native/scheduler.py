@@ -13,13 +13,14 @@ on its way: `plan` then returns None until the steps in flight are committed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engines.native.admission import OutputHistory, peak_tokens
 from engines.native.blocks import BlockPool
+from engines.native.commit import append
 from engines.native.deadlines import Deadlines, reason
 from engines.native.disk_tier import DiskTier
 from engines.native.draft import Draft, Drawn, Step
@@ -30,6 +31,9 @@ from engines.native.policies import Policy
 from engines.native.prefixes import Prefixes
 from engines.native.request import Finish, Request, TimeoutLayer
 from engines.native.rows import RowPool, RowTable
+from engines.native.speculation.guess import guess, masks_of_drafts
+from engines.native.speculation.proposer import History
+from engines.native.speculation.speculator import Speculator
 from engines.native.step import Int32, StepOutput, StepPlan, TokenMasks
 from engines.native.tenants import Tenants
 from engines.native.waiting import WaitingQueue
@@ -42,7 +46,7 @@ MAX_DEFERRALS = 16
 class SchedulerConfig:
     """max_batched_tokens: budget of one step; at least one block more than max_num_seqs, so that a prefill advances
     beside a full batch of decodes. host_blocks, swap_min_tokens: see `HostTier`. policy: None is by arrival. pace: None
-    lets prefill take the whole budget."""
+    lets prefill take the whole budget. speculation: None says one token a step."""
 
     max_num_seqs: int
     max_batched_tokens: int
@@ -53,6 +57,7 @@ class SchedulerConfig:
     disk: DiskTier | None = None
     policy: Policy | None = None
     pace: Pace | None = None
+    speculation: Callable[[History], Speculator] | None = None
 
 
 @dataclass(slots=True)
@@ -97,6 +102,9 @@ class Scheduler:
         self._prefixes = Prefixes(self.pool, self.host)
         self._deadlines = Deadlines()
         self._pace = config.pace or Unpaced()
+        self.speculator = (
+            config.speculation(History(self.table.token_ids, self.table.known)) if config.speculation else None
+        )
         self._sequence = 0
         self._launched = 0
         self._draining = False  # memory was short while steps were on their way
@@ -171,6 +179,8 @@ class Scheduler:
         """Row and blocks go behind the fence of the newest launched step, never straight to free."""
         self.pool.release(request.blocks, self._launched)
         self._free_rows.release(request.row, self._launched, self.pool.settled)
+        if self.speculator is not None:
+            self.speculator.end(request.row)
         self.table.clear(request.row)
         self.running.remove(request)
         self._rows = None
@@ -209,10 +219,15 @@ class Scheduler:
         self._draining = self._draining and self._in_flight
         if not self.requests or self._draining:
             return None
+        if self.speculator is not None and self.speculator.active and self._in_flight:
+            return None  # what follows is guessed when it is known
         draft = self._decodes()
         self._chunks(draft)
         if not draft.preempted:
             self._admit(draft)
+        speculator, trees = self.speculator, {}
+        if speculator is not None:
+            trees = guess(draft, speculator, self.table, self.pool, self._grow, self.constraints, self._in_flight)
         step = draft.launch(self._launched + 1, self.table.num_computed, self.table.num_tokens)
         if step is not None:
             self._launched, plan = step.number, step.plan
@@ -221,8 +236,15 @@ class Scheduler:
             plan.late = bool((self.table.constrained[plan.rows] & plan.sample & unseen).any())
             step.swap_out, step.leaving = self.host.departures(self.pool, step.number)
             self.table.num_computed[plan.rows] += plan.count
+            if plan.drafts is not None:
+                self.table.num_computed[draft.decodes] -= plan.drafts.nodes
             self.table.num_tokens[plan.rows] += plan.sample
-            plan.masks = None if plan.late else self.masks(plan)
+            if speculator is not None:
+                speculator.launched(plan, trees, len(draft.decodes), now)
+            if plan.drafts is not None:
+                plan.masks = masks_of_drafts(plan, draft.node_masks, self.table)
+            elif not plan.late:
+                plan.masks = self.masks(plan)
         return step
 
     def masks(self, plan: StepPlan) -> TokenMasks | None:
@@ -365,6 +387,8 @@ class Scheduler:
         self.table.fill(row, request, self._max_total(request))
         request.row = row
         self.running.append(request)
+        if self.speculator is not None:
+            self.speculator.begin(request)
         self._rows = None
         draft.added.append(request)
         computed, held, missing = self._prefixes.resume_at(request, cached)
@@ -401,40 +425,29 @@ class Scheduler:
         table, plan = self.table, step.plan
         live = table.alive[plan.rows]
         rows = plan.rows[live]
-        table.committed[rows] += plan.count[live]
-        positions = np.flatnonzero(live & plan.sample)
-        sampled, tokens = plan.rows[positions], output.tokens[positions]
-        totals = table.known[sampled]
-        table.token_ids[sampled, totals] = tokens
-        totals = totals + 1
-        table.known[sampled] = totals
-        drawn = Drawn(table.ids[sampled], tokens, positions)
-        self.tenants.drawn(table.slots[sampled])
+        said = append(table, plan, output, self.constraints)
+        if plan.drafts is None:
+            table.committed[rows] += plan.count[live]
+        else:
+            more = np.maximum(said.kept - 1, 0)  # of what was guessed, so much held and is computed
+            own = plan.count + more
+            own[: len(plan.drafts.nodes)] -= plan.drafts.nodes
+            table.committed[rows] += own[live]
+            table.num_computed[rows] += more[live]
+            table.num_tokens[rows] += more[live]
+        self.tenants.drawn(np.repeat(table.slots[plan.rows], said.kept))
         self._register(rows)
-        stopped = (table.stop_ids[sampled] == tokens[:, None]).any(1) & (totals >= table.min_total[sampled])
-        if table.constrained[sampled].any():
-            stopped |= self._follow(sampled, tokens, stopped)
-        ended = (stopped | (totals >= table.max_total[sampled])) & table.alive[sampled]
-        for row, stop in zip(sampled[ended].tolist(), stopped[ended].tolist(), strict=True):
+        if self.speculator is not None:
+            self.speculator.committed(plan, output.verified, said.drawn)
+        for request in said.broken:
+            assert request.matcher is not None
+            self.settle(request, Finish.ERROR, request.matcher.error)
+        for row, stop in said.ended:
             request = table.requests[row]
             assert request is not None
             self.settle(request, Finish.STOP if stop else Finish.LENGTH)
         self._done(step)
-        return drawn
-
-    def _follow(self, sampled: Int32, tokens: Int32, stopped: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Show the grammars what was drawn → which of them are complete. One that can't go on ends its request."""
-        complete = np.zeros(len(sampled), np.bool_)
-        places = np.flatnonzero(self.table.constrained[sampled] & ~stopped)
-        requests = [self.table.requests[row] for row in sampled[places].tolist()]
-        matchers = [request.matcher for request in requests if request is not None and request.matcher is not None]
-        assert self.constraints is not None
-        self.constraints.follow(matchers, tokens[places].tolist())
-        for place, request, matcher in zip(places, requests, matchers, strict=True):
-            complete[place] = matcher.complete
-            if matcher.error and request is not None:
-                self.settle(request, Finish.ERROR, matcher.error)
-        return complete
+        return said.drawn
 
     def fail(self, step: Step, message: str) -> None:
         """The pass raised: end the requests of this step, and no others."""
@@ -444,6 +457,8 @@ class Scheduler:
             if request is not None:
                 self.settle(request, Finish.ERROR, message)
         self.host.failed(step.swap_out, step.leaving, step.number)
+        if self.speculator is not None:
+            self.speculator.failed()
         self._done(step)
 
     def _done(self, step: Step) -> None:
@@ -471,7 +486,7 @@ class Scheduler:
 
     def check(self) -> list[str]:
         """What is wrong with blocks and rows, one sentence each."""
-        problems = self.pool.check(self._tables()) + self.host.check()
+        problems = self.pool.check([request.blocks for request in self.running]) + self.host.check()
         problems += self._free_rows.check([request.row for request in self.running])
         compiling = 0 if self.constraints is None else self.constraints.compiling(self.requests)
         if len(self.waiting) + len(self.running) + compiling != len(self.requests):
@@ -480,7 +495,4 @@ class Scheduler:
 
     def heal(self) -> list[str]:
         """`check` of the pools in production: rebuilds them from the requests where they are wrong, and logs."""
-        return self.pool.heal(self._tables()) + self.host.heal()
-
-    def _tables(self) -> list[list[int]]:
-        return [request.blocks for request in self.running]
+        return self.pool.heal([request.blocks for request in self.running]) + self.host.heal()

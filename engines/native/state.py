@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engines.native.step import Int32, StepPlan
+from engines.native.step import Int32, StepPlan, Verified
 
 
 class Rows:
@@ -45,6 +45,30 @@ class Rows:
         """Token i of `tokens` (int64 [m]) becomes number `positions[i]` of row `rows[i]` (both int64 [m])."""
         self.tokens[rows, positions] = tokens.int()
         self.lengths[rows] = (positions + 1).int()
+
+    def write_drafts(self, plan: StepPlan) -> None:
+        """Draft tokens go behind their row's last token for as long as they are tried out; its length stays."""
+        drafts = plan.drafts
+        assert drafts is not None
+        lines, nodes = np.nonzero(np.arange(drafts.width) < drafts.nodes[:, None])
+        if not len(lines):
+            return
+        columns = [plan.rows[lines], plan.start[lines] + 1 + nodes, drafts.tokens[lines, nodes]]
+        rows, places, tokens = self.send(np.stack(columns).astype(np.int64))
+        self.tokens[rows, places] = tokens.int()
+
+    def append_verified(self, plan: StepPlan, said: Verified) -> None:
+        """What a pass with drafts has said follows each row's last token."""
+        lines, nodes = np.nonzero(np.arange(said.tokens.shape[1]) < said.counts[:, None])
+        first = plan.start + plan.count
+        if plan.drafts is not None:
+            first[: len(plan.drafts.nodes)] -= plan.drafts.nodes
+        columns = [plan.rows[lines], first[lines] + nodes, said.tokens[lines, nodes]]
+        rows, places, tokens = self.send(np.stack(columns).astype(np.int64))
+        self.tokens[rows, places] = tokens.int()
+        ends = np.stack([plan.rows, first + said.counts]).astype(np.int64)[:, said.counts > 0]
+        own, lengths = self.send(np.ascontiguousarray(ends))
+        self.lengths[own] = lengths.int()
 
     def send(self, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> torch.Tensor:
         """A host array on the device, without waiting for it."""

@@ -35,6 +35,31 @@ class TokenMasks:
         return TokenMasks(np.searchsorted(chosen, self.places[own]), self.bits[own])
 
 
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What the first d rows of a pass try out, each behind its last token. tokens, parents: int32 [d, w], of which
+    nodes [d], int32, are real; the rest is 0. parents: 0 is the row's last token, j > 0 its node j − 1; a parent comes
+    before its children, the most likely chain first. chains: no row has a fork."""
+
+    tokens: Int32
+    parents: Int32
+    nodes: Int32
+    chains: bool
+
+    @property
+    def width(self) -> int:
+        return self.tokens.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a pass with drafts has said. tokens: int32 [n, 1 + w], drawn one after the other along the guesses that
+    held; counts: int32 [n], how many they are, 0 where a row draws nothing."""
+
+    tokens: Int32
+    counts: Int32
+
+
 @dataclass(slots=True)
 class StepPlan:
     """One forward pass over n rows. Earlier passes may still be on their way when it is launched.
@@ -44,6 +69,8 @@ class StepPlan:
     new_blocks: (row, index of the first block in the row's table, block ids) to append before the pass.
     late: what its grammars allow is known only when the pass before it is committed. Its `masks` stay None, `launch`
     computes up to the logits, and `Pending.draw` brings the masks.
+    drafts: count includes them, and a token is drawn behind each. No other pass is on its way then.
+    `masks` count the tokens that are drawn: behind a row's last token, then behind its nodes.
     """
 
     rows: Int32
@@ -53,6 +80,7 @@ class StepPlan:
     new_blocks: list[tuple[int, int, list[int]]] = field(default_factory=list)
     masks: TokenMasks | None = None
     late: bool = False
+    drafts: Drafts | None = None
 
     @property
     def tokens(self) -> int:
@@ -64,6 +92,8 @@ class StepOutput:
     """tokens: int32 [n], −1 where none was sampled; logprobs: float32 [n] of the sampled token (NaN if not asked).
 
     top: per batch position, (ids, logprobs) of the k most likely tokens, where the row asked for logprobs.
+    verified: of a pass with drafts, in place of `tokens`; logprobs is then float32 [n × (1 + w)], and `top` by place in
+    it: token j of batch position i has place i × (1 + w) + j.
     prompt_logprobs: per batch position, (first position scored, float32 values, top ids per position), where asked.
     """
 
@@ -73,6 +103,7 @@ class StepOutput:
     prompt_logprobs: dict[int, tuple[int, list[float], list[tuple[list[int], list[float]]]]] = field(
         default_factory=dict
     )
+    verified: Verified | None = None
 
 
 class Pending(Protocol):

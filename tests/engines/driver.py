@@ -15,6 +15,8 @@ from engines.native.pipeline import Pipeline
 from engines.native.policies import Policy
 from engines.native.request import Finish, Request, SamplingParams, Timeouts
 from engines.native.scheduler import Scheduler, SchedulerConfig
+from engines.native.speculation.proposer import History
+from engines.native.speculation.speculator import Speculator
 from tests.engines.fake_disk import FakeDisk
 from tests.engines.fake_grammar import CountingConstraints
 from tests.engines.fake_runner import FakeRunner
@@ -23,7 +25,8 @@ from tests.engines.fake_runner import FakeRunner
 class Driver:
     def __init__(self, *, blocks: int = 32, block_size: int = 4, rows: int = 4, budget: int = 16, cache: bool = True,
                  depth: int = 1, host_blocks: int = 0, swap_min: int = 1, policy: Policy | None = None,
-                 host_cache: bool = False, disk: Path | None = None, target: float = 0, **of_disk: Any):  # fmt: skip
+                 host_cache: bool = False, disk: Path | None = None, target: float = 0,
+                 speculation: Callable[[History], Speculator] | None = None, **of_disk: Any):  # fmt: skip
         self.runner = FakeRunner(blocks, block_size, max_num_seqs=rows, depth=depth, host_blocks=host_blocks)
         self.disk = FakeDisk(disk, self.runner, **of_disk) if disk and cache and host_blocks else None
         self.config = SchedulerConfig(
@@ -36,6 +39,7 @@ class Driver:
             disk=self.disk.tier if self.disk else None,
             policy=policy,
             pace=TargetPace(target, block_size, lambda: self.now) if target else None,
+            speculation=speculation,
         )
         self.scheduler = Scheduler(
             self.config, num_blocks=blocks, block_size=block_size, max_model_len=64, constraints=CountingConstraints()

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 import numpy as np
 
 from engines.native.request import Request
+from engines.native.speculation.tree import Tree
 
 
 class CountingMatcher:
@@ -45,6 +46,10 @@ class CountingConstraints:
                 request.matcher = CountingMatcher()  # type: ignore[assignment]
                 done.append((request, ""))
         return done
+
+    def followed(self, matcher: CountingMatcher, tree: Tree) -> tuple[Tree, np.ndarray]:
+        seen = matcher.seen + np.concatenate([[0], tree.depths()])
+        return tree, seen[:, None].astype(np.int32)
 
     def follow(self, matchers: Sequence[CountingMatcher], tokens: Iterable[int]) -> None:
         for matcher, _ in zip(matchers, tokens, strict=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from engines.native.request import SamplingParams
-from engines.native.step import StepOutput, StepPlan, TokenMasks
+from engines.native.step import StepOutput, StepPlan, TokenMasks, Verified
 
 VOCAB = 50
 _SEED = 0x9E3779B9
@@ -35,6 +35,17 @@ def expected(prompt: list[int], params: SamplingParams, max_len: int) -> list[in
         if len(output) == params.max_tokens or len(prompt) + len(output) == max_len:
             return output
         state = _mix(state, token)
+
+
+def continuation(tokens: list[int], count: int) -> list[int]:
+    """What the model says after `tokens`, greedily."""
+    state, said = _SEED, []
+    for token in tokens:
+        state = _mix(state, token)
+    for _ in range(count):
+        said.append(_draw(state))
+        state = _mix(state, said[-1])
+    return said
 
 
 class _Drawing:
@@ -118,16 +129,19 @@ class FakeRunner:
         for row, index, blocks in plan.new_blocks:
             assert index == len(self.tables[row])
             self.tables[row].extend(blocks)
-        sampling = plan.rows[plan.sample].tolist()
-        done = _Drawing([len(self.tokens[row]) - self.prompt_lens[row] for row in sampling])
+        done = _Drawing([written for place in range(len(plan.rows)) for written in self._written(plan, place)])
         if not plan.late:
             done.draw(plan.masks)
         before = self.cache.copy()  # what other rows write in this very pass can't be read
         written: set[tuple[int, int]] = set()
         drawn = np.full(len(plan.rows), -1, np.int32)
+        said: list[list[int]] = [[] for _ in plan.rows]
         work = zip(plan.rows.tolist(), plan.start.tolist(), plan.count.tolist(), strict=True)
         for i, (row, start, count) in enumerate(work):
             state = self._read(before, row, start)
+            if plan.drafts is not None and i < len(plan.drafts.nodes):
+                self._verify(plan, i, state, said)
+                continue
             for position in range(start, start + count):
                 state = _mix(state, self.tokens[row][position])
                 slot = (self.tables[row][position // self.block_size], position % self.block_size)
@@ -140,7 +154,59 @@ class FakeRunner:
                 drawn[i] = _draw(state)
                 self.tokens[row].append(int(drawn[i]))
         done.output = StepOutput(drawn, np.full(len(plan.rows), np.nan, np.float32))
+        if plan.drafts is not None:
+            width = plan.drafts.width + 1
+            each = [own or ([int(drawn[i])] if plan.sample[i] else []) for i, own in enumerate(said)]
+            tokens = np.array([own + [-1] * (width - len(own)) for own in each], np.int32)
+            done.output.verified = Verified(tokens, np.array([len(own) for own in each], np.int32))
+            done.output.logprobs = np.full(len(plan.rows) * width, np.nan, np.float32)
         return done
+
+    def _written(self, plan: StepPlan, place: int) -> list[int]:
+        """Output tokens before each that the row draws in this pass."""
+        if not plan.sample[place]:
+            return []
+        row = int(plan.rows[place])
+        depths = [len(self.tokens[row]) - self.prompt_lens[row]]
+        if plan.drafts is not None and place < len(plan.drafts.nodes):
+            for parent in plan.drafts.parents[place, : plan.drafts.nodes[place]].tolist():
+                depths.append(depths[parent] + 1)
+        return depths
+
+    def _verify(self, plan: StepPlan, place: int, state: int, said: list[list[int]]) -> None:
+        """As the model does: every node is computed and written behind the row's last token, a token is drawn behind
+        each, and the path that holds is moved to the front."""
+        drafts = plan.drafts
+        assert drafts is not None
+        row, start, nodes = int(plan.rows[place]), int(plan.start[place]), int(drafts.nodes[place])
+        assert plan.count[place] == 1 + nodes
+        assert start + 1 == len(self.tokens[row]), "drafts follow a row's last token"
+        states = [_mix(state, self.tokens[row][start])]
+        for token, parent in zip(drafts.tokens[place, :nodes], drafts.parents[place, :nodes], strict=True):
+            assert parent < len(states), "a node before its parent"
+            states.append(_mix(states[parent], int(token)))
+        slots = [
+            (self.tables[row][at // self.block_size], at % self.block_size) for at in range(start, start + nodes + 1)
+        ]
+        for slot, value in zip(slots, states, strict=True):
+            assert slot[0] != 0
+            self.cache[slot] = value
+        at, path = 0, [0]
+        said[place].append(_draw(states[0]))
+        while True:
+            below = [
+                node + 1
+                for node in range(nodes)
+                if drafts.parents[place, node] == at and drafts.tokens[place, node] == said[place][-1]
+            ]
+            if not below:
+                break
+            at = below[0]
+            path.append(at)
+            said[place].append(_draw(states[at]))
+        for index, node in enumerate(path):
+            self.cache[slots[index]] = states[node]
+        self.tokens[row].extend(said[place])
 
     def _read(self, cache: np.ndarray, row: int, start: int) -> int:
         """The state after `start` tokens. Every slot before must hold what those tokens alone would have left."""

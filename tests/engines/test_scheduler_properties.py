@@ -14,6 +14,7 @@ from engines.native.policies import FirstCome, LengthWindow, PolicySettings
 from engines.native.request import Finish, SamplingParams, TimeoutLayer, Timeouts
 from tests.engines.driver import Driver
 from tests.engines.fake_runner import VOCAB, expected
+from tests.engines.guessing import speculator
 
 TRUNK = [7, 3, 9, 9, 1, 4, 4, 8, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6]
 POLICIES = [FirstCome(), LengthWindow(PolicySettings(window_s=2.0))]
@@ -60,6 +61,7 @@ shapes = st.fixed_dictionaries(
         "policy": st.sampled_from(POLICIES),
         "disk": st.sampled_from([False, False, True]),
         "target": st.sampled_from([0, 0, 0.2, 5]),
+        "speculation": st.sampled_from([None, speculator(0.5), speculator(0.9)]),
     }
 )
 

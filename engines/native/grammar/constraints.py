@@ -4,6 +4,7 @@ everything but the compiling is on its thread.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ from engines.native.config import EngineConfig
 from engines.native.grammar.compiler import Compiler
 from engines.native.grammar.matcher import Matcher, fill
 from engines.native.grammar.spec import BadGrammar, Think
+from engines.native.speculation.tree import Tree
 from engines.native.step import Int32, TokenMasks
 
 if TYPE_CHECKING:
@@ -94,6 +96,30 @@ class Constraints:
             return f"the engine could not begin the grammar: {type(error).__name__}: {error}"
         return request.matcher.error
 
+    def followed(self, matcher: Matcher, tree: Tree) -> tuple[Tree, Int32]:
+        """The guesses that the grammar allows, and int32 [1 + nodes, words], what may follow the token before them and
+        each. The matcher stays where it is."""
+        keep = np.zeros(len(tree), np.bool_)
+        before = (matcher.bits, matcher.complete)
+        found = {0: before}
+        path: list[int] = []  # the nodes that it has been advanced by
+        for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True)):
+            if parent not in found or found[parent][1] or not found[parent][0][token >> 5] >> (token & 31) & 1:
+                continue
+            way = _way(tree.parents, parent)
+            same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, way, strict=False)))
+            matcher.rollback(len(path) - same)
+            for step in (*way[same:], node):
+                matcher.advance(int(tree.tokens[step]))
+            path = [*way, node]
+            self._fill([matcher])
+            if not matcher.error:
+                keep[node] = True
+                found[node + 1] = (matcher.bits, matcher.complete)
+        matcher.rollback(len(path))
+        matcher.bits, matcher.complete = before
+        return tree.kept(keep), np.stack([found[node][0] for node in sorted(found)])
+
     def follow(self, matchers: Sequence[Matcher], tokens: Iterable[int]) -> None:
         """Each has drawn one token: advance it, and compute the masks of all that go on."""
         for matcher, token in zip(matchers, tokens, strict=True):
@@ -102,11 +128,23 @@ class Constraints:
             except Exception as error:  # it is this request's: the step and its neighbours go on
                 log.exception("a grammar could not follow token %d", token)
                 matcher.error = f"the engine could not follow the grammar: {type(error).__name__}: {error}"
+        self._fill(matchers)
+
+    def _fill(self, matchers: Sequence[Matcher]) -> None:
         if self._executor is None:
             import llguidance
 
             self._executor = llguidance.LLExecutor(num_threads=min(MASK_THREADS, len(os.sched_getaffinity(0))))
         fill(matchers, self._executor)
+
+
+def _way(parents: Int32, node: int) -> list[int]:
+    """From the root to node number `node` (0 = the root, else one more than its index): indices."""
+    way: list[int] = []
+    while node:
+        way.append(node - 1)
+        node = int(parents[node - 1])
+    return way[::-1]
 
 
 def masks_of(matchers: Sequence[tuple[int, Matcher]]) -> TokenMasks:

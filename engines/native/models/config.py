@@ -141,6 +141,11 @@ class DecoderConfig:
         return self.attention_scale or self.head_dim**-0.5
 
     @property
+    def sees_all(self) -> bool:
+        """Every query sees all tokens before it, with plain scores."""
+        return not any(self.windows) and self.attention_softcap == 0
+
+    @property
     def sliding_window(self) -> int:
         """The widest window, 0 if any layer sees everything: the KV cache must hold that much."""
         return 0 if 0 in self.windows else max(self.windows)

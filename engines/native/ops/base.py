@@ -33,6 +33,9 @@ class Batch:
     token_ids, positions: int64 [t]; slots: int64 [t], block × s + offset, where the token's K and V go;
     cu_query: int32 [n + 1], cumulative query lengths; seq_lens: int32 [n], tokens in the KV cache after this pass;
     block_tables: int32 [n, width]; logits_index: int64 [m], which of the t tokens need logits, None for all.
+    ancestors: int32 [t], of a pass that verifies trees: bit j of a token's word says that it may see the j-th token of
+    its row in this pass (itself is one); 0 is a plain causal token. None: all are. A token's place in its row, by which
+    it is stored and seen, is then not its position.
     max_query, max_seq: upper bounds known on the host, so that no grid needs a device read. spans: the rows by how
     attention is best cut up, known on the host; empty: all alike.
     shared: what a set of operations works out in the first layer of the pass and reads in the others.
@@ -48,6 +51,7 @@ class Batch:
     max_query: int
     max_seq: int
     spans: Sequence[Span] = ()
+    ancestors: torch.Tensor | None = None
     shared: dict[str, Any] = field(default_factory=dict)
 
 
@@ -56,6 +60,9 @@ AddNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], tuple[torc
 
 
 class Ops(Protocol):
+    trees: bool
+    """Whether attention takes `Batch.ancestors`."""
+
     def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         """layer(x), [t, n]."""
         ...

@@ -79,6 +79,7 @@ def decode_group(batch: Batch, cache: Pool, window: int) -> DecodeGroup | None:
 def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
     """Rows with queries, in the order of the batch. Keys that no query sees (`window` > 0) are left out."""
     starts, lengths = batch.cu_query.tolist(), batch.seq_lens.tolist()
+    words = None if batch.ancestors is None else batch.ancestors.cpu()
     tables = batch.block_tables.cpu().numpy()
     views = []
     for row, (length, table) in enumerate(zip(lengths, tables, strict=True)):
@@ -93,8 +94,21 @@ def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
         else:
             at = torch.arange(oldest, length, device=batch.slots.device)
             places = batch.block_tables[row].long()[at // block_size] * block_size + at % block_size
-        views.append(RowView(starts[row], queries, places, *_mask(queries, length, oldest, window, batch)))
+        mask, causal = _mask(queries, length, oldest, window, batch)
+        if words is not None and queries > 1 and bool(words[starts[row]] != 0):
+            own = words[starts[row] : starts[row + 1]].to(batch.slots.device)
+            mask, causal = _tree_mask(own, length, oldest), False
+        views.append(RowView(starts[row], queries, places, mask, causal))
     return views
+
+
+def _tree_mask(words: torch.Tensor, length: int, oldest: int) -> torch.Tensor:
+    """words: int32 [queries], `Batch.ancestors` of one row: all before the pass is seen, and of the pass the ancestors.
+    bool [queries, keys]."""
+    queries = len(words)
+    bits = (words[:, None] >> torch.arange(queries, device=words.device)[None]) & 1
+    before = torch.ones(queries, length - queries - oldest, dtype=torch.bool, device=words.device)
+    return torch.cat([before, bits.bool()], 1)
 
 
 def _mask(queries: int, length: int, oldest: int, window: int, batch: Batch) -> tuple[torch.Tensor | None, bool]:

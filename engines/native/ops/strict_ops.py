@@ -31,6 +31,8 @@ Scored = Callable[[torch.Tensor], torch.Tensor]
 
 
 class StrictOps(TorchOps):
+    trees = False  # a tile's mask is made of positions
+
     def attention(
         self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 class TorchOps:
+    trees = True
+
     def __init__(self) -> None:
         # Derived tensors that live as long as the model: by id, with the original, which keeps the id from reuse.
         self._doubled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -64,6 +64,7 @@ class TritonOps:
     Inputs are contiguous, as the model makes them. Raises ValueError for tensors on a CPU, unless Triton interprets.
     """
 
+    trees = False
     _write: Callable[..., torch.Tensor] = staticmethod(fused.rope_and_cache)
 
     def __init__(self) -> None:

@@ -47,6 +47,10 @@ class Tree:
             depth[node + 1] = depth[parent] + 1
         return depth[1:]
 
+    def first(self, count: int) -> Tree:
+        """The first `count` nodes."""
+        return Tree(self.tokens[:count], self.parents[:count], self.confidence[:count], self.source[:count])
+
     def kept(self, keep: NDArray[np.bool_]) -> Tree:
         """The nodes that are kept, bool [k]; those whose parent is not are lost with it."""
         place = np.zeros(len(self.tokens) + 1, np.int32)

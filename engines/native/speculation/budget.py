@@ -1,0 +1,137 @@
+"""How many nodes a pass may carry. A pass with n rows and k nodes says n + S(k) tokens, where S(k) is the sum of the
+survival of the k best nodes, and takes T(n, n + k) seconds; the budget takes the k with the most tokens per second, and
+none where no k beats a plain pass by MARGIN.
+
+What passes cost is measured: at start one by one for a few sizes (`prior`), then every one that runs. What guesses are
+worth is measured: each source's promises are multiplied by how often it kept them. Where nothing is tried because it
+doesn't pay, guesses are still made now and then and compared with what is said, so that it comes back.
+
+    speed-up = (1 + hits) / cost ratio     hits: accepted tokens per row and pass; cost ratio: T(n, n + k) / T(n, n)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+MARGIN = 1.05
+"""A pass with drafts must promise so many times the tokens per second: promises are uncertain, plain passes are not."""
+FADE = 0.1
+"""Weight of the newest measurement of a size."""
+OUTLIER = 3.0
+"""A measurement counts as at most so many times what was expected: the first of its kind compiles."""
+LEAST_S = 1e-6
+
+
+@dataclass(slots=True)
+class StepCosts:
+    """Seconds of a pass by its rows and tokens. prior: (tokens, seconds), rising, of passes at start; overhead: seconds
+    that a pass with drafts takes besides, since nothing else is prepared while it runs.
+
+    What was measured for (rows, tokens) counts; in between, and for row counts that were not tried, the prior times how
+    far off it was lately.
+    """
+
+    prior: Sequence[tuple[int, float]]
+    overhead: float = 0.0
+    _plain: dict[int, float] = field(default_factory=dict)  # rows bucket → seconds
+    _verify: dict[tuple[int, int], float] = field(default_factory=dict)  # (rows, tokens) buckets → seconds
+    _off: list[float] = field(default_factory=lambda: [1.0, 1.0])  # of plain passes, of those with drafts
+
+    def expected(self, tokens: int) -> float:
+        """The prior, straight lines between its points, the last one prolonged."""
+        sizes = [size for size, _ in self.prior]
+        at = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
+        if len(sizes) == 1:
+            return self.prior[0][1] * max(1.0, tokens / sizes[0])
+        (x0, y0), (x1, y1) = self.prior[at - 1], self.prior[at]
+        return max(y0 + (y1 - y0) * (tokens - x0) / (x1 - x0), min(y0, y1) * 0.5)
+
+    def plain(self, rows: int) -> float:
+        found = self._plain.get(_bucket(rows))
+        return found if found is not None else self.expected(rows) * self._off[0]
+
+    def verify(self, rows: int, tokens: int) -> float:
+        found = self._verify.get((_bucket(rows), _bucket(tokens)))
+        if found is not None:
+            return found
+        return self.expected(tokens) * self._off[1] + self.overhead
+
+    def saw_plain(self, rows: int, seconds: float) -> None:
+        usual = self.plain(rows)
+        seconds = min(max(seconds, LEAST_S), OUTLIER * usual)
+        key = _bucket(rows)
+        self._plain[key] = seconds if key not in self._plain else usual + FADE * (seconds - usual)
+        self._off[0] += FADE * (seconds / self.expected(rows) - self._off[0])
+
+    def saw_verify(self, rows: int, tokens: int, seconds: float) -> None:
+        usual = self.verify(rows, tokens)
+        seconds = min(max(seconds, LEAST_S), OUTLIER * usual)
+        key = (_bucket(rows), _bucket(tokens))
+        self._verify[key] = seconds if key not in self._verify else usual + FADE * (seconds - usual)
+        known = max(seconds - self.overhead, LEAST_S)
+        self._off[1] += FADE * (known / self.expected(tokens) - self._off[1])
+
+
+def _bucket(count: int) -> int:
+    """1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
+    if count <= 4:
+        return count
+    power = 1 << (count - 1).bit_length()
+    return power if count > power * 3 // 4 else power * 3 // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """width: nodes per row at most where rows are padded to one width, else 0. nodes: in all. gain: tokens per second
+    promised, over those of a plain pass."""
+
+    nodes: int
+    width: int
+    gain: float
+
+
+NONE = Choice(0, 0, 1.0)
+WIDTHS = (1, 3, 7, 15, 31)
+"""Nodes beside a row's last token, where a pass is a graph: with it they fill a power of two."""
+
+
+def choose(survival: Sequence[NDArray[np.float32]], rows: int, most: int, costs: StepCosts, *, padded: bool) -> Choice:
+    """survival: of each row that may draft, float32 [≥ 1] in any order; rows: all that decode in this pass; most: nodes
+    in all. padded: each row takes the room of the widest, as in a graph; else every node counts by itself."""
+    if not survival or most <= 0:
+        return NONE
+    best, plain = NONE, rows / costs.plain(rows)
+    if padded:
+        table = np.zeros((len(survival), WIDTHS[-1]), np.float64)
+        for line, row in enumerate(survival):
+            table[line, : len(row)] = -np.sort(-row)
+        gains = table.sum(0).cumsum()
+        longest = max(len(row) for row in survival)
+        for width in WIDTHS:
+            rate = (rows + gains[width - 1]) / costs.verify(rows, rows * (width + 1))
+            if rate > best.gain * plain:
+                best = Choice(int(sum(min(len(row), width) for row in survival)), width, rate / plain)
+            if width >= longest or rows * width >= most:
+                break
+    else:
+        gains = np.cumsum(-np.sort(-np.concatenate(survival)).astype(np.float64))
+        for nodes in _counts(min(len(gains), most)):
+            rate = (rows + gains[nodes - 1]) / costs.verify(rows, rows + nodes)
+            if rate > best.gain * plain:
+                best = Choice(nodes, 0, rate / plain)
+    return best if best.gain >= MARGIN else NONE
+
+
+def _counts(most: int) -> list[int]:
+    """Node counts worth a look: all small ones, then in steps."""
+    found = [*range(1, min(most, 8) + 1)]
+    while found[-1] < most:
+        found.append(min(most, found[-1] + max(1, found[-1] // 4)))
+    return found

@@ -1,0 +1,112 @@
+"""What the option `speculation` means for an engine: which proposers, what passes cost, whether it verifies trees."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from engines.native.config import ConfigError, EngineConfig
+from engines.native.request import SamplingParams
+from engines.native.runner import ModelRunner
+from engines.native.speculation.budget import StepCosts
+from engines.native.speculation.proposer import History, Proposer, ProposerSettings, factory, make_proposer
+from engines.native.speculation.speculator import Speculator
+from engines.native.step import StepPlan
+
+log = logging.getLogger(__name__)
+
+OFF, AUTO = "off", "auto"
+BY_ITSELF = "lookahead"
+"""What `auto` is, where it is installed."""
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Tokens of the passes that are timed at start."""
+MOST_S = 2.0
+"""Seconds that timing them may take; larger passes are then reckoned."""
+HOST_S = 2e-4
+"""What a pass with drafts takes besides, before any was seen: asking, choosing, and the way to the device and back."""
+
+MakeSpeculator = Callable[[History], Speculator]
+
+
+def speculation_of(
+    config: EngineConfig,
+    runner: ModelRunner,
+    proposers: Mapping[str, Callable[[ProposerSettings], Proposer]] | None = None,
+    folder: Path | None = None,
+) -> MakeSpeculator | None:
+    """None where the engine says one token a step. proposers: in place of those that the option names. folder: where
+    they may keep files.
+
+    Raises ConfigError for a name that nothing has.
+    """
+    named = proposers if proposers is not None else _named(config)
+    if not named:
+        return None
+    trees = runner.verifies_trees
+    costs = StepCosts(prior_of(runner), HOST_S)
+
+    def make(history: History) -> Speculator:
+        settings = ProposerSettings(
+            history,
+            runner.vocab_size,
+            identity=_identity(config),
+            folder=folder,
+            trees=trees,
+            runner=runner,
+            draft=(config.draft_format, dict(config.draft_paths)) if config.draft_format else None,
+        )
+        if proposers is None:
+            made = {name: make_proposer(name, settings) for name in named}
+        else:
+            made = {name: each(settings) for name, each in proposers.items()}
+        return Speculator(made, history, costs, padded=runner.device.type == "cuda", trees=trees)
+
+    return make
+
+
+def _named(config: EngineConfig) -> dict[str, Callable[[ProposerSettings], Proposer]]:
+    if config.speculation == OFF:
+        return {}
+    if config.speculation == AUTO:
+        names = [BY_ITSELF, "draft"] if config.draft_format else [BY_ITSELF]
+        try:
+            return {name: factory(name) for name in names}
+        except ConfigError as error:
+            log.warning("%s; the engine goes on without speculation", error)
+            return {}
+    names = config.speculation.split("+")
+    if "draft" in names and not config.draft_format:
+        raise ConfigError("speculation names 'draft', but no draft model is given; choose one, or leave it out")
+    return {name: factory(name) for name in names}
+
+
+def _identity(config: EngineConfig) -> str:
+    """Of the model's files: what was said by another is no guide."""
+    known = sorted(config.digests.items()) or sorted((name, str(path)) for name, path in config.paths.items())
+    return hashlib.sha256(repr(known).encode()).hexdigest()
+
+
+def prior_of(runner: ModelRunner) -> list[tuple[int, float]]:
+    """(tokens, seconds) of passes of one token in so many rows. As `warm_up`, they write to the null block in row 0,
+    which the first request fills anew."""
+    found: list[tuple[int, float]] = []
+    begun = time.monotonic()
+    runner.add(0, [0, 0], SamplingParams(temperature=0), 2)
+    for size in SIZES:
+        if size > runner.sizes.max_num_seqs or (found and time.monotonic() - begun > MOST_S):
+            break
+        row, one = np.zeros(size, np.int32), np.ones(size, np.int32)
+        taken = []
+        for _ in range(3):
+            before = time.monotonic()
+            runner.launch(StepPlan(row, one, one, sample=one > 0)).wait()
+            taken.append(time.monotonic() - before)
+        seconds = median(taken[1:])
+        found.append((size, max(seconds, found[-1][1] if found else 0.0)))
+    return found
