@@ -36,6 +36,7 @@ from engines.native.ipc import (
     PromptLogprobs,
     Ready,
     Shutdown,
+    SpeculationCounts,
     ToCore,
     Trace,
     Update,
@@ -47,6 +48,7 @@ from engines.native.pipeline import Pipeline
 from engines.native.policies import policy_of
 from engines.native.request import Request
 from engines.native.scheduler import Scheduler, SchedulerConfig
+from engines.native.speculation.speculator import Speculator
 from engines.native.step import Runner, StepOutput
 from engines.native.step_clock import COMMIT, OUTSIDE, SEND, WAIT
 
@@ -96,6 +98,8 @@ class Core:
                 self._idle()
         if not self.pipeline.in_flight:
             self._write_out()
+            if self.scheduler.speculator is not None:
+                self.scheduler.speculator.close()
 
     def _take(self, message: ToCore) -> None:
         match message:
@@ -170,7 +174,10 @@ class Core:
             {},
             scored or [],
             scheduler.started,
-            [Ending(ending.id, ending.finish, ending.message, ending.code) for ending in scheduler.endings],
+            [
+                Ending(ending.id, ending.finish, ending.message, ending.code, ending.drafted)
+                for ending in scheduler.endings
+            ],
             len(scheduler.running),
             len(scheduler.waiting),
             scheduler.pool.used,
@@ -180,6 +187,10 @@ class Core:
             scheduler.waiting.tenants,
             disk=scheduler.host.disk.counts() if scheduler.host.disk is not None else None,
         )
+        if scheduler.speculator is not None:
+            update.speculation = _counts(scheduler.speculator)
+            if drawn is not None and drawn.sources is not None and (drawn.sources >= 0).any():
+                update.sources = drawn.sources.tobytes()
         if drawn is not None and output is not None:
             self.pipeline.clock.enter(SEND)
             update.phases = self.pipeline.clock.take()
@@ -212,6 +223,21 @@ class Core:
         if not self._checked:
             self._checked = True
             self.scheduler.heal()
+
+
+def _counts(speculator: Speculator) -> SpeculationCounts:
+    counts = speculator.counts
+    return SpeculationCounts(
+        steps=counts.steps,
+        verified=counts.verified,
+        rows=counts.rows,
+        drafted=counts.drafted,
+        accepted=counts.accepted,
+        by_source={name: (drafted, accepted) for name, (drafted, accepted) in counts.by_source.items()},
+        saved_s=counts.saved_s,
+        speedup=counts.speedup if speculator.active else 1.0,
+        width=speculator.width,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +277,10 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
             log.exception("the model cannot be served")
             link.send(load_failure(error))
             return 2
-        config = served.config
-        link.send(Ready(runner.num_blocks, runner.block_size, scheduler.max_len, config.max_num_seqs, served.facts))
+        config, facts = served.config, dict(served.facts)
+        if scheduler.speculator is not None:
+            facts["speculation"] |= {"proposers": list(scheduler.speculator.names)}
+        link.send(Ready(runner.num_blocks, runner.block_size, scheduler.max_len, config.max_num_seqs, facts))
         Core(runner, scheduler, link, arguments.parent, served.memory).run()
         return 0
     finally:
@@ -312,6 +340,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         "embedding_dtype": config.embedding_dtype,
         **({"quantization": found} if (found := runner.model.weights.quantization) else {}),
         "offload_layers": config.offload_layers,
+        "speculation": {"mode": config.speculation, "proposers": []},
     }
     return Served(runner, scheduling, facts, constraints_of(config), partial(table, runner))
 

@@ -146,6 +146,7 @@ class Request:
     preemptions: int = 0
     host_blocks: list[int] = field(default_factory=list)  # of a preempted one: where its leading blocks wait
     host_tokens: int = 0  # how many tokens these hold
+    drafted: int = 0  # tokens that were guessed for it and tried
     finish: Finish | None = None
     matcher: Matcher | None = None  # where it stands in its grammar, as of the newest commit; kept over preemptions
 

@@ -66,6 +66,7 @@ class Ending:
     finish: Finish
     message: str = ""
     code: str = ""  # of a time-out: its layer
+    drafted: int = -1  # tokens that were guessed for it; −1 where nobody guesses
 
 
 class Scheduler:
@@ -173,7 +174,8 @@ class Scheduler:
         self.tenants.leave(request.tenant)
         del self.requests[request.id]
         request.finish = finish
-        self.endings.append(Ending(request.id, finish, message, code))
+        guessed = -1 if self.speculator is None else request.drafted
+        self.endings.append(Ending(request.id, finish, message, code, guessed))
 
     def _vacate(self, request: Request) -> None:
         """Row and blocks go behind the fence of the newest launched step, never straight to free."""
@@ -439,9 +441,9 @@ class Scheduler:
         self._register(rows)
         if self.speculator is not None:
             self.speculator.committed(plan, output.verified, said.drawn)
-        for request in said.broken:
-            assert request.matcher is not None
-            self.settle(request, Finish.ERROR, request.matcher.error)
+        for broken in said.broken:
+            assert broken.matcher is not None
+            self.settle(broken, Finish.ERROR, broken.matcher.error)
         for row, stop in said.ended:
             request = table.requests[row]
             assert request is not None

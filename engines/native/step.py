@@ -48,7 +48,7 @@ class Drafts:
 
     @property
     def width(self) -> int:
-        return self.tokens.shape[1]
+        return int(self.tokens.shape[1])
 
 
 @dataclass(frozen=True, slots=True)

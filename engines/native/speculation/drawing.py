@@ -43,9 +43,9 @@ def draw(plan: StepPlan, lines: Lines, logits: torch.Tensor, sampler: Sampler, r
         drawn = rows.send(np.maximum(tokens[chosen], 0).astype(np.int64))
         found, top = sampler.score(raw, drawn, int(asked.max()))
         for line, value, (ids, values) in zip(chosen.tolist(), found, top, strict=True):
-            place, count = int(lines.place[line]) * width + int(lines.node[line]), int(asked[line])
-            output.logprobs[place] = value
-            output.top[place] = (ids[:count], values[:count])
+            at, count = int(lines.place[line]) * width + int(lines.node[line]), int(asked[line])
+            output.logprobs[at] = value
+            output.top[at] = (ids[:count], values[:count])
     return tokens, output
 
 

@@ -48,6 +48,7 @@ def guess(
             tree, draft.node_masks[row] = constraints.followed(request.matcher, tree)
         if len(tree):
             chosen[row] = tree
+            request.drafted += len(tree)
         else:
             del chosen[row]
     if not chosen:

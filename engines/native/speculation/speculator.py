@@ -43,7 +43,7 @@ SMOOTH = 0.05
 @dataclass(slots=True)
 class Counts:
     """Since the start. rows: row-passes with drafts; by_source: name → [drafted, accepted]; saved_s: what the tokens of
-    passes with drafts would have taken in plain ones, less what they took; speedup, width: newest."""
+    passes with drafts would have taken in plain ones, less what they took; speedup: of the newest passes."""
 
     steps: int = 0
     verified: int = 0
@@ -53,7 +53,6 @@ class Counts:
     by_source: dict[str, list[int]] = field(default_factory=dict)
     saved_s: float = 0.0
     speedup: float = 1.0
-    width: float = 0.0
 
 
 @dataclass(slots=True)
@@ -93,12 +92,18 @@ class Speculator:
         self._shadows: dict[int, tuple[int, Tree]] = {}  # row → (tokens known then, what was guessed)
         self._seen: dict[int, int] = {}  # row → tokens that the proposers have seen
         self._straight: set[int] = set()  # rows whose guesses may have no forks
+        self._widest = 0
         self._last = 0.0  # when the newest pass was committed
 
     @property
     def active(self) -> bool:
         """Guesses pay at present: each pass is planned when nothing is on its way."""
         return self._choice is not NONE
+
+    @property
+    def width(self) -> int:
+        """Guesses of the row that tried the most, in the newest pass that tried any; 0 where they don't pay."""
+        return self._widest if self.active else 0
 
     # Rows
 
@@ -146,6 +151,7 @@ class Speculator:
             self._rest = PROBE
             if free:
                 chosen = _best(trees, survival, self._choice)
+                self._widest = max(map(len, chosen.values()), default=0)
         for row, tree in trees.items():
             if row not in chosen:
                 self._shadows[row] = (int(self._history.known[row]), tree)
@@ -213,7 +219,6 @@ class Speculator:
         plain = self.costs.plain(flight.rows) * tokens / flight.rows
         counts.saved_s += plain - seconds
         counts.speedup += SMOOTH * (plain / max(seconds, 1e-9) - counts.speedup)
-        counts.width += SMOOTH * (flight.tokens / flight.rows - 1 - counts.width)
 
     def _judge(self) -> None:
         """Compare guesses that were not tried with what has followed by now."""

@@ -8,6 +8,7 @@ moved to the front.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,7 +125,7 @@ def moves(plan: StepPlan, paths: Int32) -> list[tuple[int, int, int]]:
     return found
 
 
-def move(pools: list[tuple[Pool, Pool]], block_tables: torch.Tensor, block_size: int, pairs: torch.Tensor) -> None:
+def move(pools: Sequence[tuple[Pool, Pool]], block_tables: torch.Tensor, block_size: int, pairs: torch.Tensor) -> None:
     """Keys and values of all layers: those of tokens pairs[1] of rows pairs[0] to where tokens pairs[2] are, int64
     [3, k]. All are read before any is written."""
     rows, source, target = pairs
