@@ -103,7 +103,8 @@ class ModelShape(msgspec.Struct, frozen=True):
     kv_values: int = 0  # in the KV cache, of a token, in all layers; 0 = 2 × layers × kv_heads × head_dim
     quantized_parameters: int = 0  # of them in linear layers that the files keep in 4 or 8 bits
     quantized_bytes: int = 0  # that those take in the files, scales and all
-    task: str = "generate"  # "generate" | "embed" (a vector per text) | "score" (a number per pair of texts)
+    task: str = "generate"  # | "embed" (a vector per text) | "score" (a number per pair of texts) | a head: "eagle3",
+    # "medusa"; then hidden and vocab are those of the model that it was trained for
 
 
 class Draft(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from engines.native.config import DTYPES, ConfigError, options_schema
 from engines.native.models.config import ARCHITECTURES, MIXTURES
 from engines.native.pooling import memory as pooling_memory
 from engines.native.pooling.config import ENCODERS, Task
+from engines.native.speculation.names import DRAFTING, proposer_names
 
 
 class NativeEngine:
@@ -32,6 +33,8 @@ class NativeEngine:
                 *("prefix_cache", "chunked_prefill", "logprobs", "penalties", "seed", "tools", "reasoning"),
                 *("embeddings", "score", "structured_output"),
             ],
+            proposers=proposer_names(),
+            drafting=[*DRAFTING],
         )
 
     def options_schema(self) -> dict[str, Any]:
@@ -113,8 +116,8 @@ def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, av
         reason = f"Nothing is left for a KV cache: weights, activations and overhead take {size_text(plan.total)}."
     suggestions = [] if fits and longest == demand.max_model_len else _suggestions(shape, demand, available)
     return Fit(
-        weights=plan.weights,
-        kv_cache=plan.kv_cache,
+        weights=plan.weights + plan.draft_weights,
+        kv_cache=plan.kv_cache + plan.draft_kv,
         activations=plan.activations,
         overhead=plan.overhead,
         available=available,

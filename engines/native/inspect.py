@@ -19,6 +19,7 @@ from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.pooling.files import PoolingFiles, open_any
 from engines.native.quant.scan import scan
 from engines.native.quant.stored import Stored
+from engines.native.speculation.heads import head_report
 from engines.protocol import Channel, ChildError, read_spec
 
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -29,6 +30,8 @@ def inspect(spec: dict[str, Any]) -> dict[str, Any]:
     paths, format = spec.get("paths"), spec.get("format")
     if not isinstance(paths, dict) or not paths or not isinstance(format, str):
         raise ChildError("bad_spec", "the spec needs 'paths' (name → path) and 'format'")
+    if (head := head_report(format, paths)) is not None:
+        return head
     files = open_any(format, paths)
     if isinstance(files, PoolingFiles):
         shape, tensors = msgspec.to_builtins(files.shape()), files.stored

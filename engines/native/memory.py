@@ -7,12 +7,13 @@ kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens
              it holds of a token. A sliding window saves nothing: a request keeps all its blocks. In 8 bits a value is
              a byte, and of int8 each token's head has a scale beside
 activations  the widest moment of one step, and the logits of every request
+draft        of a draft model: weights, activations, and a KV cache for the same tokens
 overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer and row tables
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.native.config import ConfigError
@@ -31,6 +32,8 @@ DEFAULT_TOKENS_PER_SEQ = 1024
 """What the CPU's KV cache holds for each concurrent request where no size is given."""
 DEFAULT_SEQS = {"cpu": 16, "cuda": 256}
 DEFAULT_BATCHED = {"cpu": 512, "cuda": 8192}
+DRAFT_BATCHED = {"cpu": 512, "cuda": 2048}
+"""Tokens of a draft model's pass over prompts."""
 GPU_SHARE = 0.92
 """Of a GPU's free memory, which is 0.9 of the whole of one that is empty; the rest is for fragmentation, captured
 graphs and other processes."""
@@ -120,6 +123,15 @@ def dimensions(config: DecoderConfig, quantized_parameters: int = 0, quantized_b
 
 
 @dataclass(frozen=True, slots=True)
+class DraftNeed:
+    """Bytes of a draft model beside the model; its KV cache holds the same tokens. A head has no cache to speak of."""
+
+    weights: int
+    activations: int = 0
+    kv_per_token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """What is asked for, every choice made. max_model_len: tokens."""
 
@@ -135,6 +147,7 @@ class Demand:
     offload_to: str = "host"
     kept: bool = False  # quantized weights are served as they are
     kv_cache_dtype: str = ""  # "fp8" | "int8"; "": that of activations
+    draft: DraftNeed = DraftNeed(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +161,12 @@ class MemoryPlan:
     num_blocks: int
     kv_tokens: int  # that requests can use
     host: int = 0  # weights in the host's memory beside a GPU; not in `total`
+    draft_weights: int = 0  # and activations, of a draft model
+    draft_kv: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv_cache + self.activations + self.overhead
+        return self.weights + self.kv_cache + self.activations + self.overhead + self.draft_weights + self.draft_kv
 
 
 def demand_of(
@@ -170,6 +185,7 @@ def demand_of(
     format: str = "",
     quantized_weights: str = "auto",
     kv_cache_dtype: str = "auto",
+    draft: DraftNeed = DraftNeed(0),
 ) -> Demand:
     """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
     kept = keeps(shape, format, quantized_weights) and (device, dtype) != ("cuda", "float32")  # no kernel takes it
@@ -201,7 +217,7 @@ def demand_of(
         )
     return Demand(
         device, effective, length, seqs, batched, block_size, kv_cache_bytes,
-        embedding_dtype, offload_layers, offload_to, kept, kv_cache_dtype,
+        embedding_dtype, offload_layers, offload_to, kept, kv_cache_dtype, draft,
     )  # fmt: skip
 
 
@@ -270,8 +286,29 @@ def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
         format=spec.format,
         quantized_weights=str(spec.options.get("quantized_weights", "auto")),
         kv_cache_dtype=str(spec.options.get("kv_cache_dtype", "auto")),
+        draft=_draft_of(spec),
         **{**asked, **changes},
     )
+
+
+def _draft_of(spec: LaunchSpec) -> DraftNeed:
+    draft = spec.draft
+    if draft is None:
+        return DraftNeed(0)
+    if draft.shape is None or draft.shape.task != "generate":
+        return DraftNeed(sum(file.size for file in draft.files))
+    return draft_need(draft.shape, "cuda" if spec.device == "cuda" else "cpu", spec.max_num_seqs, draft.format)
+
+
+def draft_need(shape: Dimensions, device: str, max_num_seqs: int, format: str) -> DraftNeed:
+    """Of a draft model, in the dtype that the device has for it (`plugins.speculative.draft_loading`)."""
+    demand = demand_of(
+        shape, device=device, dtype="auto", max_model_len=0, max_num_seqs=max_num_seqs, max_batched_tokens=0,
+        block_size=16, kv_cache_bytes=0, format=format,
+    )  # fmt: skip
+    weights = weight_bytes(shape, demand.dtype, kept_on=device if demand.kept else "")
+    batched = replace(demand, max_batched_tokens=max(DRAFT_BATCHED[device], demand.max_num_seqs + demand.block_size))
+    return DraftNeed(weights, activation_bytes(shape, batched), kv_bytes_per_token(shape, demand.dtype))
 
 
 def effective_dtype(
@@ -383,15 +420,18 @@ def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
         overhead += _INT8_SCRATCH
     per_token = kv_bytes_per_token(shape, demand.dtype, demand.kv_cache_dtype)
     per_block = per_token * demand.block_size
+    draft = demand.draft
+    beside = draft.kv_per_token * demand.block_size
     kv = demand.kv_cache_bytes
     most = demand.max_num_seqs * demand.max_model_len
     if not kv and demand.device == "cuda":
-        free = int(available * GPU_SHARE) - weights - activations - overhead
-        kv = max(0, min(free, most * per_token + 2 * per_block))
+        free = int(available * GPU_SHARE) - weights - activations - overhead - draft.weights - draft.activations
+        kv = max(0, min(free * per_block // (per_block + beside), most * per_token + 2 * per_block))
     elif not kv:
         tokens = max(demand.max_model_len, min(most, demand.max_num_seqs * DEFAULT_TOKENS_PER_SEQ))
         kv = (tokens // demand.block_size + 2) * per_block
     blocks = kv // per_block
     return MemoryPlan(
-        weights, blocks * per_block, activations, overhead, blocks, max(0, blocks - 1) * demand.block_size, host
+        weights, blocks * per_block, activations, overhead, blocks, max(0, blocks - 1) * demand.block_size, host,
+        draft.weights + draft.activations, blocks * beside,
     )  # fmt: skip

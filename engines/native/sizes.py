@@ -10,6 +10,8 @@ import torch
 
 from engines.native import memory
 from engines.native.config import ConfigError, EngineConfig
+from engines.native.loader.errors import BadModel
+from engines.native.loader.model_files import open_model
 from engines.native.models.config import DecoderConfig
 from engines.native.quant.scheme import KvScheme
 
@@ -67,6 +69,7 @@ def sizes_of(
         format=config.format,
         quantized_weights=config.quantized_weights,
         kv_cache_dtype=_kv_cache_dtype(config, kv, dimensions),
+        draft=_draft_need(config, device),
     )
     if config.quantized_weights == "kept" and not demand.kept:
         log.warning(
@@ -94,6 +97,19 @@ def sizes_of(
         demand.kept,
         demand.kv_cache_dtype,
     )
+
+
+def _draft_need(config: EngineConfig, device: torch.device) -> memory.DraftNeed:
+    """A head is no model of its own: it takes what its files do."""
+    if not config.draft_paths:
+        return memory.DraftNeed(0)
+    paths = dict(config.draft_paths)
+    try:
+        files = open_model(config.draft_format, paths)
+    except BadModel:
+        return memory.DraftNeed(sum(os.path.getsize(path) for path in paths.values()))
+    draft = memory.dimensions(files.config, *files.quantized_size(device.type))
+    return memory.draft_need(draft, device.type, config.max_num_seqs, files.format)
 
 
 def _kv_cache_dtype(config: EngineConfig, kv: KvScheme | None, shape: memory.Dimensions) -> str:

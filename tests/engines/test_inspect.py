@@ -241,3 +241,45 @@ def test_inspector_loads_no_torch(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.speculation
+@pytest.mark.parametrize(
+    ("config", "tensors", "kind", "sizes"),
+    [
+        (
+            {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64, "vocab_size": 512, "draft_vocab_size": 40},
+            {"fc.weight": (64, 192), "midlayer.hidden_norm.weight": (64,), "lm_head.weight": (40, 64)},
+            "eagle3",
+            (64, 512),
+        ),
+        (
+            {
+                "speculators_model_type": "eagle3",
+                "transformer_layer_config": {"hidden_size": 32, "vocab_size": 512},
+                "target_hidden_size": 64,
+            },
+            {"fc.weight": (32, 192), "lm_head.weight": (40, 32)},
+            "eagle3",
+            (64, 512),
+        ),
+        ({"medusa_num_heads": 2}, {"0.0.linear.weight": (64, 64), "0.1.weight": (512, 64)}, "medusa", (64, 512)),
+    ],
+)
+def test_heads_are_told_from_models_and_know_their_targets_sizes(tmp_path, config, tensors, kind, sizes):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({name: torch.zeros(shape) for name, shape in tensors.items()}, tmp_path / "model.safetensors")
+    paths = {path.name: str(path) for path in tmp_path.iterdir()}
+    report = inspect({"paths": paths, "format": "safetensors"})
+    shape = ModelShape(**report["shape"])
+    assert (shape.task, shape.architecture, shape.hidden, shape.vocab) == (kind, kind, *sizes)
+    assert shape.parameters == sum(int(np.prod(each)) for each in tensors.values())
+    assert (report["dtype"], report["tokenizer"]) == ("float32", {})
+
+
+@pytest.mark.speculation
+def test_a_head_that_says_nothing_of_its_target_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"medusa_num_heads": 1}))
+    save_file({"0.0.linear.weight": torch.zeros(64, 64)}, tmp_path / "model.safetensors")
+    paths = {path.name: str(path) for path in tmp_path.iterdir()}
+    assert "hidden_size" in str(_refused(paths, "safetensors"))

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from engines.api import Fit, LaunchSpec, ModelShape, get_engine
+from engines.api import Draft, Fit, LaunchSpec, ModelFile, ModelShape, get_engine
 from engines.native import memory
 from tests.engines.weights import smollm2
 from tests.side_by_side import side_by_side
@@ -122,6 +122,24 @@ def test_gpu_cache_fills_what_is_free():
     assert small.fits
     assert small.total <= 24 * GIB * memory.GPU_SHARE
     assert large.kv_tokens > 5 * small.kv_tokens
+
+
+@pytest.mark.speculation
+def test_a_draft_is_counted_with_a_cache_for_the_same_tokens():
+    draft = Draft([], "gguf", SMOLLM2)
+    asked = {"device": "cuda", "max_model_len": 8192, "max_num_seqs": 16}
+    alone, both = _fit(LLAMA8B, 24 * GIB, **asked), _fit(LLAMA8B, 24 * GIB, **asked, draft=draft)
+    per_token, beside = (memory.kv_bytes_per_token(shape, "bfloat16") for shape in (LLAMA8B, SMOLLM2))
+    assert both.weights - alone.weights > 2 * SMOLLM2.parameters  # and its activations
+    assert both.kv_cache == (both.kv_tokens + 16) * (per_token + beside)
+    assert alone.kv_tokens > both.kv_tokens
+    assert both.total <= 24 * GIB * memory.GPU_SHARE
+    given = {**asked, "kv_cache_bytes": 4 * GIB}
+    alone, both = _fit(LLAMA8B, 80 * GIB, **given), _fit(LLAMA8B, 80 * GIB, **given, draft=draft)
+    assert alone.kv_tokens == both.kv_tokens
+    assert both.kv_cache - alone.kv_cache == (both.kv_tokens + 16) * beside
+    head = _fit(LLAMA8B, 24 * GIB, **asked, draft=Draft([ModelFile("head", "0", 850_000_000)], "safetensors"))
+    assert head.weights == 2 * LLAMA8B.parameters + 850_000_000
 
 
 SHORT = {"max_model_len": 4096, "max_num_seqs": 2}

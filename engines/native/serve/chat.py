@@ -23,6 +23,7 @@ from engines.native.serve.openai import (
 )
 from engines.native.serve.parsers.pieces import CallArguments, CallBegin, Content, Message, Piece, Reasoning, message
 from engines.native.serve.parsers.reader import AnswerReader
+from engines.native.serve.sourced import Sourced, pieces_body
 from engines.native.serve.tools import forced
 
 
@@ -36,6 +37,8 @@ class ChatEndpoint:
         self._chat: Chat | None = None
         self._readers: dict[int, AnswerReader] = {}
         self._token_ids = False  # to be returned
+        self._sources = False  # as the ids
+        self._contents: dict[int, Sourced] = {}  # of each answer, text that its reader holds
         self._prompt_logprobs = -1
 
     async def generation(self) -> Generation:
@@ -56,7 +59,7 @@ class ChatEndpoint:
         )
         params = await structured.constrained(body, params, model, thinks=True, call=forced(self._chat.tools, model))
         generation = generation_of(body, [prompt], params, self._chat)
-        self._token_ids = generation.wants_token_ids
+        self._token_ids, self._sources = generation.wants_token_ids, generation.wants_sources
         return generation
 
     def _frame(self, object: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -81,6 +84,12 @@ class ChatEndpoint:
     def _choice(self, answer: Delta) -> dict[str, Any]:
         reader = self._reader(answer.index)
         pieces = reader.read(answer.reasoning, answer.text, last=True)
+        guessed: dict[str, Any] = {}
+        self._hold(answer)
+        if self._sources:
+            whole = [self._guessed(answer, piece) for piece in pieces]
+            names = ("pieces", "reasoning_pieces")
+            guessed = {name: [each for part in whole for each in part.get(name, ())] for name in names}
         return {
             "index": answer.index,
             "message": _message_body(message(pieces)),
@@ -88,6 +97,7 @@ class ChatEndpoint:
             "finish_reason": reader.finish_reason(answer.finish or ""),
             "stop_reason": answer.stopped_by,
             **self._beside(answer),
+            **({"tursiops": guessed} if self._sources else {}),
         }
 
     def _reader(self, index: int) -> AnswerReader:
@@ -109,7 +119,7 @@ class ChatEndpoint:
         return delta.only_text and self._chat is not None and self._chat.tools is None
 
     def text_chunk(self, index: int, text: str) -> dict[str, Any] | None:
-        if self._token_ids or (self._chat is not None and self._chat.tools is not None):
+        if self._token_ids or self._sources or (self._chat is not None and self._chat.tools is not None):
             return None
         return self._chunk(index, {"content": text})
 
@@ -118,12 +128,16 @@ class ChatEndpoint:
         last the end."""
         reader = self._reader(delta.index)
         pieces = reader.read(delta.reasoning, delta.text, last=delta.finish is not None)
-        bodies = [body for piece in pieces if (body := _delta_body(piece)) is not None]
-        if delta.finish is not None and (reader.called or not bodies):
-            bodies.append({})
-        elif not bodies and (delta.logprobs or self._token_ids):
-            bodies = [{"content": ""}]
-        chunks = [self._chunk(delta.index, body) for body in bodies]
+        self._hold(delta)
+        chunks = [
+            self._chunk(delta.index, body, self._guessed(delta, piece))
+            for piece in pieces
+            if (body := _delta_body(piece)) is not None
+        ]
+        if delta.finish is not None and (reader.called or not chunks):
+            chunks.append(self._chunk(delta.index, {}))
+        elif not chunks and (delta.logprobs or self._token_ids):
+            chunks = [self._chunk(delta.index, {"content": ""})]
         if chunks:
             chunks[0]["choices"][0] |= {"logprobs": self._scored(delta.logprobs), **self._beside(delta)}
         if delta.finish is not None:
@@ -135,11 +149,27 @@ class ChatEndpoint:
         """vLLM's field of a choice: its ids, where asked for."""
         return {"token_ids": delta.token_ids} if self._token_ids else {}
 
+    def _hold(self, delta: Delta) -> None:
+        """Text goes to the reader, which may give it back later, or as a call."""
+        for piece in delta.pieces or ():
+            self._contents.setdefault(delta.index, Sourced()).push(*piece)
+
+    def _guessed(self, delta: Delta, piece: Piece) -> dict[str, Any]:
+        """Who guessed a piece of content or reasoning; of calls nothing is told."""
+        match piece:
+            case Content(text) if self._sources:
+                return {"pieces": pieces_body(self._contents.setdefault(delta.index, Sourced()).take(text))}
+            case Reasoning() if self._sources:
+                return {"reasoning_pieces": pieces_body(delta.reasoning_pieces or ())}
+        return {}
+
     def last(self, usage: Usage) -> dict[str, Any]:
         return {**self._frame("chat.completion.chunk", []), "usage": usage_body(usage)}
 
-    def _chunk(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
+    def _chunk(self, index: int, delta: dict[str, Any], guessed: dict[str, Any] | None = None) -> dict[str, Any]:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        if guessed:
+            choice["tursiops"] = guessed
         return self._frame("chat.completion.chunk", [choice])
 
     def _scored(self, logprobs: list[TokenLogprob]) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from engines.native.serve.openai import (
     truncated,
     usage_body,
 )
+from engines.native.serve.sourced import merged, pieces_body
 
 MAX_PROMPTS = 256
 MAX_SCORED = 1_000_000
@@ -39,6 +40,7 @@ class CompletionEndpoint:
         self._nothing_new = False  # echo with max_tokens 0: only the prompt is asked for
         self._logprobs = self._prompt_logprobs = -1  # as asked: −1 = none
         self._token_ids = False  # to be returned
+        self._sources = False  # as the ids
         self._prompts: list[list[int]] = []
         self._offsets: dict[int, int] = {}  # characters written so far, per answer
 
@@ -69,7 +71,7 @@ class CompletionEndpoint:
         )
         params = await structured.constrained(body, params, model, thinks=False)
         generation = generation_of(body, self._prompts, params)
-        self._token_ids = generation.wants_token_ids
+        self._token_ids, self._sources = generation.wants_token_ids, generation.wants_sources
         return generation
 
     def _check_size(self, body: validate.Body) -> None:
@@ -135,7 +137,7 @@ class CompletionEndpoint:
         return [self._frame([self._choice(delta, delta.text, self._scored(delta.index, [], delta.logprobs))])]
 
     def text_chunk(self, index: int, text: str) -> dict[str, Any] | None:
-        if self._nothing_new or self._token_ids:
+        if self._nothing_new or self._token_ids or self._sources:
             return None
         return self._frame([self._choice(Delta(index, text), text, None)])
 
@@ -148,11 +150,11 @@ class CompletionEndpoint:
 
     def _empty(self, delta: Delta) -> None:
         """One token is always drawn; nobody asked for it."""
-        delta.text, delta.logprobs, delta.token_ids, delta.stopped_by = "", [], [], None
+        delta.text, delta.logprobs, delta.token_ids, delta.stopped_by, delta.pieces = "", [], [], None, None
 
     def _usage(self, usage: Usage) -> dict[str, Any]:
         if self._nothing_new:
-            usage.completion_tokens = 0
+            usage.completion_tokens, usage.accepted_tokens, usage.rejected_tokens = 0, None, None
         return usage_body(usage)
 
     def _frame(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -170,6 +172,9 @@ class CompletionEndpoint:
             choice["stop_reason"] = delta.stopped_by
         if self._token_ids:
             choice["token_ids"] = delta.token_ids
+        if self._sources:
+            prompt = (text.removesuffix(delta.text), None)  # echoed
+            choice["tursiops"] = {"pieces": pieces_body(merged([prompt, *(delta.pieces or ())]))}
         return choice
 
     def _scored(

@@ -1,4 +1,4 @@
-"""What operators ask of a running instance: /debug/trace, /debug/memory and /debug/memory/snapshot.
+"""What operators ask of a running instance: /debug/trace, /debug/memory, /debug/memory/snapshot, /debug/speculation.
 
 Behind the instance's own token, which the platform has and no client: the gateway passes nothing but /v1.
 """
@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import orjson
 import psutil
 from aiohttp import web
@@ -55,6 +56,7 @@ class DebugApi:
             web.post("/debug/trace", self._trace),
             web.get("/debug/memory", self._memory),
             web.post("/debug/memory/snapshot", self._snapshot),
+            web.get("/debug/speculation", self._speculation),
         ]
 
     async def _trace(self, request: web.Request) -> web.Response:
@@ -84,6 +86,19 @@ class DebugApi:
         process = {**answer.found["process"], "api_resident": psutil.Process().memory_info().rss}
         body = orjson.dumps({**answer.found, "process": process})
         return web.Response(body=body, content_type="application/json")
+
+    async def _speculation(self, _: web.Request) -> web.Response:
+        """Mode and proposers as effective, and figures (docs/speculation.md): null where nothing speculates."""
+        self._require_steps()
+        self._engine.require_ready()
+        facts, seen = self._engine.speculation, self._engine.metrics.speculation
+        told = {
+            "mode": facts.get("mode", "off"),
+            "proposers": self._engine.proposers,
+            "since_start": None if seen is None else msgspec.to_builtins(seen.since_start),
+            "recent": None if seen is None else msgspec.to_builtins(seen.recent),
+        }
+        return web.Response(body=orjson.dumps(told), content_type="application/json")
 
     def _require_steps(self) -> None:
         if self._model.pooling is not None:

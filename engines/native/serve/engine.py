@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,6 +102,17 @@ class Engine:
     def max_queued(self) -> int:
         """Requests that wait or run at once, at most."""
         return self._limits.max_queued
+
+    @property
+    def speculation(self) -> dict[str, Any]:
+        """What the core says of it in its facts: mode (option `speculation`, as effective) and proposers, the names by
+        the numbers in `Update.sources`. Empty of a core that does not speculate."""
+        facts: dict[str, Any] = {} if self.ready is None else self.ready.facts.get("speculation") or {}
+        return facts
+
+    @property
+    def proposers(self) -> tuple[str, ...]:
+        return tuple(self.speculation.get("proposers", ()))
 
     # Requests
 
@@ -254,11 +266,13 @@ class Engine:
         ids = np.frombuffer(update.ids, np.int64).tolist()
         tokens = np.frombuffer(update.tokens, np.int32).tolist()
         logprobs = np.frombuffer(update.logprobs, np.float32).tolist() if update.logprobs else None
+        sources = np.frombuffer(update.sources, np.int8).tolist() if update.sources else None
         for index, request_id in enumerate(ids):
             if (stream := streams.get(request_id)) is not None:
                 asked = logprobs is not None and stream.params.logprobs >= 0
                 logprob = logprobs[index] if asked and logprobs is not None else None
-                stream.feed(tokens[index], logprob, update.top.get(index), now)
+                source = -1 if sources is None else sources[index]
+                stream.feed(tokens[index], logprob, update.top.get(index), now, source)
         for ending in update.endings:
             if (stream := streams.get(ending.id)) is not None:
                 stream.end(ending)

@@ -17,6 +17,7 @@ from engines.native.serve.endings import PLAIN, Endings, TextEnd
 from engines.native.serve.engine import Engine
 from engines.native.serve.errors import ApiError
 from engines.native.serve.parsers.reasoning import ReasoningSplitter, ReasoningTags
+from engines.native.serve.sourced import AnswerSources, Piece, merged
 from engines.native.serve.stream import Stream
 
 
@@ -27,6 +28,7 @@ class Generation:
     n: answers to each prompt that the client gets; best_of: those drawn, of which the best n are kept.
     named_stop_ids: stop tokens that the client named, as against the model's own end.
     wants_token_ids: a piece with nothing but ids is news, too.
+    wants_sources: of each piece of text, who guessed it.
     reasoning: the model's tags, where its reasoning is kept apart; stop strings apply to the answer alone.
     thinking: the prompt has begun the reasoning. detokenizer: another than the model's own, to show tags.
     """
@@ -40,6 +42,7 @@ class Generation:
     best_of: int = 1
     named_stop_ids: frozenset[int] = frozenset()
     wants_token_ids: bool = False
+    wants_sources: bool = False
     reasoning: ReasoningTags | None = None
     thinking: bool = False
     detokenizer: Detokenizer | None = None
@@ -72,6 +75,7 @@ class Delta:
     token_ids: all that count as generated, the one that ends the answer included; some have no text (yet).
     stopped_by: the stop string, or the stop token that the client named, that ended it.
     reasoning: comes before all text of the answer; the reasoning's own tags are in neither.
+    pieces, reasoning_pieces: of both, who guessed them; None where nobody asked.
     """
 
     index: int
@@ -81,6 +85,8 @@ class Delta:
     finish: Finish | None = None
     token_ids: list[int] = field(default_factory=list)
     stopped_by: str | int | None = None
+    pieces: list[Piece] | None = None
+    reasoning_pieces: list[Piece] | None = None
     is_news: bool = True  # False: a client would see nothing new
 
     @property
@@ -94,12 +100,21 @@ class Usage:
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0  # of the completion tokens, those between the tags
+    accepted_tokens: int | None = None  # of them, those that were guessed; None: the engine does not speculate
+    rejected_tokens: int | None = None  # guessed for these answers and not said; None: not known
 
 
 class Answer:
-    """One prompt's answer while it grows."""
+    """One prompt's answer while it grows. proposers: their names by number, for who asks for sources."""
 
-    def __init__(self, index: int, stream: Stream, generation: Generation, detokenizer: Detokenizer) -> None:
+    def __init__(
+        self,
+        index: int,
+        stream: Stream,
+        generation: Generation,
+        detokenizer: Detokenizer,
+        proposers: tuple[str, ...] = (),
+    ) -> None:
         self.index, self.stream = index, stream
         self.tokens = 0  # counted to the client: up to the one that completes a stop string
         self.finish: Finish | None = None
@@ -113,27 +128,31 @@ class Answer:
         self._stops = TextEnd(generation.stops, endings)
         self._include_stop = endings.include_stop
         self._loops = endings.detector()
-        self.reasoning_tokens = 0
+        self.reasoning_tokens = self.accepted_tokens = 0
+        self._sources = AnswerSources(proposers) if generation.wants_sources else None
         self._splitter: ReasoningSplitter | None = None
         if generation.reasoning is not None:
             self._splitter = ReasoningSplitter(generation.reasoning, generation.thinking)
-        self._core_ends_it = not (generation.stops or endings.complete or self._loops)
+        self._only_text = not (generation.stops or endings.complete or self._loops or generation.wants_sources)
 
     def advance(self) -> Delta | None:
         """Take in what came. None if nothing did. Raises ApiError where the request failed."""
         ending = self.stream.ending
         if not self.stream.tokens and ending is None:  # most of many answers, in most steps
             return None
-        tokens, logprobs, top = self.stream.take()
-        if self._core_ends_it and self._splitter is None and ending is None and not logprobs:
+        tokens, logprobs, top, sources = self.stream.take()
+        if self._only_text and self._splitter is None and ending is None and not logprobs:
             # Nothing looks at single tokens.
             self.tokens += len(tokens)
+            self.accepted_tokens += len(sources) - sources.count(-1)
             text = "".join(map(self._text.push, tokens))
             return Delta(self.index, text, token_ids=tokens, is_news=bool(text) or self._ids_are_news)
         pieces: list[str] = []
         delta = Delta(self.index, "")
         for place, token in enumerate(tokens):
+            source = sources[place] if sources else -1
             self.tokens += 1
+            self.accepted_tokens += source >= 0
             delta.token_ids.append(token)
             if logprobs:
                 delta.logprobs.append(TokenLogprob(token, logprobs[place], top[place]))
@@ -141,9 +160,9 @@ class Answer:
             if last and token in self._stop_ids:
                 delta.stopped_by = token if token in self._named_stop_ids else None
                 if self._include_stop:
-                    pieces.append(self._stops.flush() + self._shown(token, delta))
+                    pieces.append(self._stops.flush() + self._shown(token, delta, source))
                 break  # else the token that ends an answer is no part of it
-            text, met = self._stops.push(self._shown(token, delta), self.tokens >= self._min_tokens)
+            text, met = self._stops.push(self._shown(token, delta, source), self.tokens >= self._min_tokens)
             pieces.append(text)
             if met:
                 self.finish, delta.stopped_by = Finish.STOP, self._stops.met
@@ -161,28 +180,36 @@ class Answer:
         if self._splitter is not None and self._splitter.over:
             self._splitter = None
         delta.text, delta.finish = "".join(pieces), self.finish
+        if self._sources is not None:
+            delta.pieces, delta.reasoning_pieces = self._sources.take(delta.text)
         ids_are_news = self._ids_are_news and bool(tokens)
         delta.is_news = bool(delta.text or delta.reasoning or delta.logprobs) or self.finish is not None or ids_are_news
         return delta if tokens or self.finish is not None else None
 
-    def _shown(self, token: int, delta: Delta) -> str:
+    def _shown(self, token: int, delta: Delta, source: int) -> str:
         """A token's text without the reasoning, which goes to the delta."""
-        text, splitter = self._text.push(token), self._splitter
-        if splitter is None:
-            return text
-        before = splitter.thinking
-        reasoning, text = splitter.push(text)
-        delta.reasoning += reasoning
-        self.reasoning_tokens += before and splitter.thinking
+        shown, splitter = self._text.push(token), self._splitter
+        reasoning, text = "", shown
+        if splitter is not None:
+            before = splitter.thinking
+            reasoning, text = splitter.push(shown)
+            delta.reasoning += reasoning
+            self.reasoning_tokens += before and splitter.thinking
+        if self._sources is not None:
+            self._sources.push(shown, source, reasoning, text, splitter.held if splitter else 0)
         return text
 
     def _rest(self, delta: Delta) -> str:
         """What was held back, at the end of the answer."""
-        text = self._text.flush()
+        shown = text = self._text.flush()
+        reasoning = ""
         if self._splitter is not None:
             parts = [self._splitter.push(text), self._splitter.finish()]
-            delta.reasoning += "".join(reasoning for reasoning, _ in parts)
+            reasoning = "".join(reasoning for reasoning, _ in parts)
+            delta.reasoning += reasoning
             text = "".join(text for _, text in parts)
+        if self._sources is not None:
+            self._sources.push(shown, -1, reasoning, text, 0)
         text, met = self._stops.push(text)
         return text if met else text + self._stops.flush()
 
@@ -255,7 +282,8 @@ class Generator:
                     timeouts=generation.timeouts,
                     tenant=generation.tenant,
                 )
-                self._answers.append(Answer(len(self._answers), stream, generation, self._detokenizer))
+                proposers = self._engine.proposers
+                self._answers.append(Answer(len(self._answers), stream, generation, self._detokenizer, proposers))
 
     @property
     def usage(self) -> Usage:
@@ -266,7 +294,17 @@ class Generator:
             sum(answer.tokens for answer in self._answers),
             sum(answer.stream.cached_tokens for answer in firsts),
             sum(answer.reasoning_tokens for answer in self._answers),
+            *self._guessed(),
         )
+
+    def _guessed(self) -> tuple[int | None, int | None]:
+        """(accepted, rejected), as in Usage. How many were rejected is told with an answer's end."""
+        if not self._engine.proposers:
+            return None, None
+        accepted = sum(answer.accepted_tokens for answer in self._answers)
+        endings = [answer.stream.ending for answer in self._answers]
+        told = [ending.drafted for ending in endings if ending is not None and ending.drafted >= 0]
+        return accepted, max(0, sum(told) - accepted) if len(told) == len(endings) else None
 
     def prompt_of(self, index: int) -> int:
         """The number of the prompt that the client's answer `index` is to."""
@@ -289,6 +327,11 @@ class Generator:
                 target.reasoning += delta.reasoning
                 target.logprobs += delta.logprobs
                 target.token_ids += delta.token_ids
+                if delta.pieces is not None:
+                    target.pieces = merged([*(target.pieces or ()), *delta.pieces])
+                    target.reasoning_pieces = merged(
+                        [*(target.reasoning_pieces or ()), *(delta.reasoning_pieces or ())]
+                    )
                 target.finish, target.stopped_by = delta.finish, delta.stopped_by
         if self._copies > self._generation.n:
             whole = self._best(whole)

@@ -16,10 +16,12 @@ from prometheus_client import (
 from engines.native.ipc import Ready, Update
 from engines.native.request import Finish, TimeoutLayer
 from engines.native.serve.disk_metrics import DiskMetrics
+from engines.native.serve.speculation import SpeculationMetrics
 from engines.native.serve.step_times import StepTimes
 from engines.native.serve.stream import Stream
 
 PREFIX = "tursiops_engine_"
+_PLAIN = b"\xff"  # −1 in Update.sources
 REFUSALS = ("overloaded", "tenant_queue_full")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
@@ -76,11 +78,15 @@ class Metrics:
             self.refused.labels(refusal)
         self._preemptions_seen = self._swaps_seen = 0
         self._disk: DiskMetrics | None = None
+        self.speculation: SpeculationMetrics | None = None
+        """From the first counts of an engine that speculates."""
 
     def core_ready(self, ready: Ready) -> None:
         self.blocks_total.set(ready.num_blocks - 1)
         if self._disk is not None:
             self._disk.restarted()
+        if self.speculation is not None:
+            self.speculation.restarted()
         self._preemptions_seen = self._swaps_seen = 0
 
     def update(self, update: Update) -> None:
@@ -100,6 +106,10 @@ class Metrics:
         if update.disk is not None:
             self._disk = self._disk or DiskMetrics(self.registry, PREFIX)
             self._disk.update(update.disk)
+        if update.speculation is not None:
+            self.speculation = self.speculation or SpeculationMetrics(self.registry, PREFIX)
+            guessed = len(update.sources) - update.sources.count(_PLAIN)
+            self.speculation.update(update.speculation, len(update.tokens) // 4, guessed)
 
     def core_gone(self) -> None:
         for gauge in (self.running, self.waiting, self.blocks_used, self.host_blocks_used, self.tenants_waiting):
@@ -123,4 +133,6 @@ class Metrics:
             self.tpot.observe((stream.last_at - stream.first_at) / (stream.generated - 1))
 
     def text(self) -> bytes:
+        if self.speculation is not None:
+            self.speculation.refresh()
         return generate_latest(self.registry)

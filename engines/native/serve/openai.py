@@ -69,6 +69,7 @@ def generation_of(
         best_of=best_of,
         named_stop_ids=frozenset(body.get("stop_token_ids") or ()),
         wants_token_ids=validate.boolean(body, "return_token_ids"),
+        wants_sources=validate.boolean(body, "return_draft_sources"),
         reasoning=chat.model.reasoning if chat else None,
         thinking=chat.thinking if chat else False,
         detokenizer=chat.detokenizer if chat else None,
@@ -143,7 +144,11 @@ def usage_body(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            **({} if usage.accepted_tokens is None else {"accepted_prediction_tokens": usage.accepted_tokens}),
+            **({} if usage.rejected_tokens is None else {"rejected_prediction_tokens": usage.rejected_tokens}),
+        },
     }
 
 

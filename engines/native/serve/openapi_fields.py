@@ -160,6 +160,7 @@ def shared(vocab: int) -> dict[str, Schema]:
         **drawing(vocab),
         "prompt_logprobs": integer(0, validate.MAX_TOP_LOGPROBS),
         "return_token_ids": BOOLEAN,
+        "return_draft_sources": BOOLEAN,
         "truncate_prompt_tokens": integer(-1),
         "add_special_tokens": BOOLEAN,
         "response_format": _FORMAT,
@@ -200,7 +201,10 @@ def chat(vocab: int) -> Fields:
     return {"messages": {"type": "array", "items": MESSAGE, "minItems": 1}}, {**asked, **own, **_CHAT}
 
 
-_ANSWERED_ELSEWHERE = ("max_tokens", "n", "stop", "response_format", "return_token_ids", "prompt_logprobs")
+_ANSWERED_ELSEWHERE = (
+    *("max_tokens", "n", "stop", "response_format"),
+    *("return_token_ids", "return_draft_sources", "prompt_logprobs"),
+)
 """Fields of a chat that its other spellings have no place for, or write in another way."""
 
 

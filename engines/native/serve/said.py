@@ -22,6 +22,7 @@ _CHATS_OWN = (
     "max_completion_tokens",
     "prompt_logprobs",
     "response_format",
+    "return_draft_sources",
     "return_token_ids",
     "stream_options",
     "truncate_prompt_tokens",

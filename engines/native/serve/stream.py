@@ -25,6 +25,7 @@ class Stream:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # beside tokens, where asked for
     top: list[TopTokens | None] = field(default_factory=list)  # beside tokens, where asked for
+    sources: list[int] = field(default_factory=list)  # beside tokens, −1 = drawn plainly; empty where all of them are
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
     ending: Ending | None = None
     cached_tokens: int = 0
@@ -33,11 +34,16 @@ class Stream:
     first_at: float = 0.0
     last_at: float = 0.0
 
-    def feed(self, token: int, logprob: float | None, top: TopTokens | None, now: float) -> None:
+    def feed(self, token: int, logprob: float | None, top: TopTokens | None, now: float, source: int = -1) -> None:
+        """source: number of the proposer that guessed it."""
         if not self.generated:
             self.first_at = now
         self.generated += 1
         self.last_at = now
+        if source >= 0 and not self.sources:
+            self.sources = [-1] * len(self.tokens)
+        if source >= 0 or self.sources:
+            self.sources.append(source)
         self.tokens.append(token)
         if logprob is not None:
             self.logprobs.append(logprob)
@@ -49,8 +55,8 @@ class Stream:
             self.ending = ending
             self.arrived.set()
 
-    def take(self) -> tuple[list[int], list[float], list[TopTokens | None]]:
-        """All tokens that wait, with their logprobs and the most likely ones."""
-        taken = (self.tokens, self.logprobs, self.top)
-        self.tokens, self.logprobs, self.top = [], [], []
+    def take(self) -> tuple[list[int], list[float], list[TopTokens | None], list[int]]:
+        """All tokens that wait, with their logprobs, the most likely ones and their sources."""
+        taken = (self.tokens, self.logprobs, self.top, self.sources)
+        self.tokens, self.logprobs, self.top, self.sources = [], [], [], []
         return taken

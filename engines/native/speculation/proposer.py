@@ -20,18 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from engines.native.config import ConfigError
+from engines.native.speculation.names import BUILT_IN, GROUP, proposer_names
 from engines.native.speculation.tree import Int32, Tree
-
-GROUP = "tursiops.engine_proposers"
-
-BUILT_IN = {
-    "lookahead": "plugins.speculative.lookahead:Lookahead",
-    "ngram": "plugins.speculative.ngram:Ngram",
-    "draft": "plugins.speculative.draft_model:DraftModel",
-    "eagle3": "plugins.speculative.eagle3:Eagle3",
-    "medusa": "plugins.speculative.medusa:Medusa",
-}
-"""Those that ship with Tursiops, by import path: the engine imports none of them before its name is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +94,8 @@ def factory(name: str) -> Callable[[ProposerSettings], Proposer]:
             raise ConfigError(f"speculation: the proposer {name!r} is not installed: {error}") from error
     found = [point for point in entry_points(group=GROUP) if point.name == name]
     if not found:
-        names = sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
-        raise ConfigError(f"speculation names {name!r}; it can name {', '.join(names)}, or one that a plugin adds")
+        known = ", ".join(proposer_names())
+        raise ConfigError(f"speculation names {name!r}; it can name {known}, or one that a plugin adds")
     if len(found) > 1:
         raise ConfigError(f"proposer {name!r} is in several packages: {', '.join(point.value for point in found)}")
     return cast(Callable[[ProposerSettings], Proposer], found[0].load())

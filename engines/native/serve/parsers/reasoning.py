@@ -40,6 +40,11 @@ class ReasoningSplitter:
         """Whatever comes now is answer, as it is."""
         return self._begun and not self.thinking and not self._ended
 
+    @property
+    def held(self) -> int:
+        """Characters that may still become either, or a tag."""
+        return len(self._held)
+
     def push(self, text: str) -> tuple[str, str]:
         if self.over:
             return "", text
