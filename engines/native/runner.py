@@ -7,7 +7,7 @@ On a GPU a pure decode is one captured graph (`decode_graph`), and nothing here 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from engines.native.loader.model_files import ModelFiles, open_model
 from engines.native.models.build import load_weights
 from engines.native.models.config import DecoderConfig
 from engines.native.models.decoder import Decoder
+from engines.native.models.features import Feature
 from engines.native.ops.base import Batch
 from engines.native.ops.registry import DEFAULTS, KV_8, make_ops
 from engines.native.ops.spans import spans_of
@@ -116,6 +117,14 @@ class ModelRunner:
         """Whether a pass may try several ways on from one token. In strict mode, and where layers see by places what a
         fork has by positions, it tries one."""
         return self.model.ops.trees and self.config.sees_all
+
+    def keep(self, layers: Sequence[int], size: int, feature: Feature) -> torch.Tensor:
+        """`Decoder.keep`, before the first request. Steps that were captured before are captured anew."""
+        pool = self.model.keep(layers, size, feature)
+        if self._graphs is not None:
+            self._graphs = self.model.ops.graphs(self.model, self.rows, self.sampler)
+            self.warm_up()
+        return pool
 
     def add(self, row: int, token_ids: list[int], params: SamplingParams, prompt_len: int) -> None:
         self.rows.fill(row, token_ids)

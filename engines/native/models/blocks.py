@@ -136,6 +136,48 @@ class FedBlock(WatchedBlock):
         return self._norm(given), given
 
 
+Seen = Callable[[torch.Tensor, torch.Tensor], None]
+"""Called with slots, int64 [t], and what the tokens there have come to, [t, hidden], good until it returns."""
+
+
+class KeptBlock:
+    """Another block whose residual stream is seen as it leaves, with the slots of its tokens."""
+
+    def __init__(self, block: Block, seen: Seen) -> None:
+        self.pick, self._attend, self._finish, self._seen = block.pick, block.attend, block.finish, seen
+
+    def attend(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+        self._slots = batch.slots
+        return self._attend(x, batch)
+
+    def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, residual = self._finish(out, x, residual)
+        self._seen(self._slots, residual)
+        return x, residual
+
+
+class KeptLastBlock:
+    """The last block, whose normed output is seen, of the tokens that go on."""
+
+    def __init__(self, block: Block, seen: Seen) -> None:
+        self._block, self._seen = block, seen
+
+    def attend(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+        self._slots = batch.slots
+        return self._block.attend(x, batch)
+
+    def pick(
+        self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor, index: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self._slots = self._slots[index]
+        return self._block.pick(out, x, residual, index)
+
+    def finish(self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, residual = self._block.finish(out, x, residual)
+        self._seen(self._slots, x)
+        return x, residual
+
+
 class PreNormBlock:
     """Llama's: a norm before attention, one before the MLP."""
 

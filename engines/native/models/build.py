@@ -402,3 +402,8 @@ def raw_ends(files: ModelFiles, weights: Weights, positions: int) -> DecoderWeig
     """What stands around the layers, in float32 on the CPU: DecoderWeights without any. positions: as in
     `load_weights`."""
     return _Loader(files, weights, "float32", torch.device("cpu"), DenseLinear).ends(positions)
+
+
+def first_layer(files: ModelFiles, weights: Weights, dtype: str, device: torch.device) -> LayerWeights:
+    """Layer 0 alone, as the engine serves it, of files that hold no whole model."""
+    return _Loader(files, weights, dtype, device, method_for(dtype, device.type)).layer(0)

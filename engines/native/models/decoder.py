@@ -14,8 +14,18 @@ import torch
 
 from engines.native.layers.embedding import Embedding
 from engines.native.layers.linear import Linear
-from engines.native.models.blocks import Block, FedBlock, LayerWeights, Pools, WatchedBlock, make_block
+from engines.native.models.blocks import (
+    Block,
+    FedBlock,
+    KeptBlock,
+    KeptLastBlock,
+    LayerWeights,
+    Pools,
+    WatchedBlock,
+    make_block,
+)
 from engines.native.models.config import DecoderConfig
+from engines.native.models.features import Feature, Features
 from engines.native.offload import OffloadedLayer
 from engines.native.ops.base import Batch, Ops
 
@@ -36,7 +46,7 @@ class Decoder:
     """`kv` is one pair of pools per layer, owned by the runner."""
 
     def __init__(self, config: DecoderConfig, weights: DecoderWeights, ops: Ops, kv: Sequence[Pools]) -> None:
-        self.config, self.weights, self.ops, self.kv = config, weights, ops, kv
+        self.config, self.weights, self.ops, self.kv = config, weights, ops, list(kv)
         following = [*(layer.input_norm for layer in weights.layers[1:]), weights.norm]
         self._blocks: list[Block] = []
         readers = [*(None if isinstance(layer, OffloadedLayer) else layer.qkv for layer in weights.layers[1:]), None]
@@ -61,6 +71,20 @@ class Decoder:
                 for block, stream, norm in zip(blocks, given, norms, strict=True)
             ]
             self._blocks = [*fed, WatchedBlock(last, seen)]
+
+    def keep(self, layers: Sequence[int], size: int, feature: Feature) -> torch.Tensor:
+        """From now on each pass keeps `feature` of its tokens, [t, size], where their keys and values are: in one more
+        pool of `kv`, [B, 1, s, size], which moves with them. It is made of the residual streams before `layers`, in
+        rising order, side by side; before the one past the last stands the normed output, of tokens that draw alone.
+        Raises ConfigError for a layer that there is not, and where a stream is not what other engines call so.
+        """
+        features = Features(self.config, layers, size, feature, self.kv[0][0])
+        self.kv.append((features.pool, features.pool))
+        for place, layer in enumerate(layers):
+            kind = KeptLastBlock if layer == self.config.layers else KeptBlock
+            self._made[layer - 1] = kind(self._made[layer - 1], partial(features.see, place))
+        self._blocks = self._made
+        return features.pool
 
     @property
     def offloaded(self) -> bool:

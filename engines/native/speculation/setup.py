@@ -60,6 +60,7 @@ def speculation_of(
             trees=trees,
             runner=runner,
             draft=(config.draft_format, dict(config.draft_paths)) if config.draft_format else None,
+            target=(config.format, dict(config.paths)) if config.paths else None,
         )
         if proposers is None:
             made = {name: make_proposer(name, settings) for name in named}
