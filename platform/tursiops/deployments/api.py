@@ -24,10 +24,11 @@ from tursiops.deployments.diagnose_api import DiagnoseActions
 from tursiops.deployments.estimate import estimate
 from tursiops.deployments.models import Deployment, Revision
 from tursiops.deployments.rows import deployment_row, instance_row, revision_row
+from tursiops.deployments.speculation_api import DeploymentSpeculationAction, InstanceSpeculationAction
 from tursiops.jobs.serializers import LogPageSerializer
 
 
-class DeploymentViewSet(TeamViewSet):
+class DeploymentViewSet(DeploymentSpeculationAction, TeamViewSet):
     serializer_class = s.DeploymentSerializer
     required_action = {"estimate": Action.VIEW, "capacity": Action.VIEW}
     inputs = {
@@ -156,7 +157,7 @@ class DeploymentViewSet(TeamViewSet):
         return Response({**deployment_row(updated.deployment), "restarts": updated.restarts})
 
 
-class InstanceViewSet(DiagnoseActions, TeamViewSet):
+class InstanceViewSet(DiagnoseActions, InstanceSpeculationAction, TeamViewSet):
     serializer_class = s.InstanceSerializer
     required_action = {**DiagnoseActions.diagnose_actions}
     inputs = {**DiagnoseActions.diagnose_inputs}

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from engines.api import DtypeCapacity, Engine, TellsCapacity
 from tursiops.core.errors import TursiopsError
-from tursiops.deployments.checks import refuse
 from tursiops.deployments.models import Revision
+from tursiops.deployments.refusals import refuse
 from tursiops.deployments.rooms import requirement_of, rooms
 from tursiops.deployments.specs import launch_spec, shape_of
 from tursiops.fleet.placement import Rejection, Spot, spot_of

@@ -9,18 +9,16 @@ import jsonschema
 
 from engines.api import Capabilities, Engine, Role
 from tursiops.core import registry
-from tursiops.core.errors import NotFound, TursiopsError
+from tursiops.core.errors import NotFound
 from tursiops.deployments.models import Deployment, Desired, Revision
+from tursiops.deployments.refusals import refuse
 from tursiops.deployments.specs import shape_of
+from tursiops.deployments.speculation import check_speculation
 from tursiops.fleet.models import Node
 from tursiops.registry.models import Version, VersionState
 
 MOST_REPLICAS = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-
-
-def refuse(field: str, message: str, hint: str = "") -> TursiopsError:
-    return TursiopsError(f"{field}: {message}", hint=hint, fields={field: [message]})
 
 
 def check_name(team: Any, name: str) -> None:
@@ -58,6 +56,7 @@ def check_revision(revision: Revision) -> Engine:
     _check_lengths(revision)
     _check_places(revision)
     check_options(engine, revision.options)
+    check_speculation(revision, capabilities)
     return engine
 
 

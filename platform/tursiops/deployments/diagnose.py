@@ -41,7 +41,7 @@ def take_trace(*, instance: Instance, actor: Actor, steps: int, timeout_s: float
     """A timeline of the next `steps` steps, gzipped JSON for https://ui.perfetto.dev. Raises TursiopsError: 409 where
     no step runs within `timeout_s` or another trace does, 503 where the engine can't be asked."""
     body = {"steps": steps, "timeout": timeout_s}
-    data, found = _ask(instance, "POST", "/debug/trace", body, timeout_s + GRACE_S)
+    data, found = ask_engine(instance, "POST", "/debug/trace", body, timeout_s + GRACE_S)
     recording = Recording(data, f"{_stem(instance)}-trace.json.gz", "application/gzip", found)
     _record(instance, actor, "instance.traced", f"{_name(instance)}: a trace of {found} steps was taken.", found)
     return recording
@@ -51,7 +51,7 @@ def take_snapshot(*, instance: Instance, actor: Actor, steps: int, timeout_s: fl
     """The allocations of a GPU over `steps` steps, a pickle for https://pytorch.org/memory_viz. Raises TursiopsError
     as `take_trace` does, and 400 for an engine without a GPU."""
     body = {"steps": steps, "timeout": timeout_s}
-    data, found = _ask(instance, "POST", "/debug/memory/snapshot", body, timeout_s + GRACE_S)
+    data, found = ask_engine(instance, "POST", "/debug/memory/snapshot", body, timeout_s + GRACE_S)
     recording = Recording(data, f"{_stem(instance)}-memory.pickle", "application/octet-stream", found)
     text = f"{_name(instance)}: a memory snapshot of {found} steps was taken."
     _record(instance, actor, "instance.memory_taken", text, found)
@@ -60,15 +60,16 @@ def take_snapshot(*, instance: Instance, actor: Actor, steps: int, timeout_s: fl
 
 def memory_of(instance: Instance) -> dict[str, Any]:
     """As `engines.native.memory_table` tells it. Raises TursiopsError."""
-    data, _ = _ask(instance, "GET", "/debug/memory", None, MEMORY_S)
+    data, _ = ask_engine(instance, "GET", "/debug/memory", None, MEMORY_S)
     table: dict[str, Any] = json.loads(data)
     return table
 
 
-def _ask(
+def ask_engine(
     instance: Instance, method: str, path: str, body: dict[str, Any] | None, timeout_s: float
 ) -> tuple[bytes, int]:
-    """(the answer's body, steps that it tells of)."""
+    """(the answer's body, steps that it tells of). No query where deployment and revision are read. Raises
+    TursiopsError."""
     if instance.state != InstanceState.READY or not instance.port:
         raise Conflict(
             f"This instance is {instance.state}; only one that is ready can be looked into.",

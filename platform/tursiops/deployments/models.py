@@ -41,6 +41,9 @@ class Revision(PublicModel):
     deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
     version = models.ForeignKey("registry.Version", on_delete=models.PROTECT, related_name="revisions")
+    draft_version = models.ForeignKey(  # guesses tokens for `version`; options.speculation says how
+        "registry.Version", on_delete=models.PROTECT, null=True, related_name="draft_revisions"
+    )
     engine = models.CharField(max_length=50, default="native")
     topology = models.JSONField(default=dict)  # {role: {"gpus": 0, …}}
     device = models.CharField(max_length=10, default="auto")

@@ -15,6 +15,7 @@ from tursiops.core import registry
 from tursiops.core.models import BlobReplica
 from tursiops.deployments.models import Deployment, Instance, InstanceState, Revision
 from tursiops.deployments.specs import launch_spec, shape_of
+from tursiops.deployments.speculation import draft_used
 from tursiops.fleet.health import node_health
 from tursiops.fleet.models import Node
 from tursiops.fleet.placement import FitOf, GpuRoom, NodeRoom, Requirement
@@ -70,8 +71,9 @@ def rooms(
 
 
 def nodes_with_files(revision: Revision) -> set[str]:
-    """Names of the nodes whose store holds every file of the revision's version."""
-    blobs = set(revision.version.files.values_list("blob_id", flat=True))
+    """Names of the nodes whose store holds every file of the revision's version and of its draft."""
+    versions = [version for version in (revision.version, draft_used(revision)) if version is not None]
+    blobs = {blob for version in versions for blob in version.files.values_list("blob_id", flat=True)}
     held: dict[str, set[str]] = {}
     for name, blob in BlobReplica.objects.filter(blob_id__in=blobs).values_list("node_name", "blob_id"):
         held.setdefault(name, set()).add(blob)

@@ -44,6 +44,8 @@ def revision_row(revision: Revision, current_id: Any) -> dict[str, Any]:
         "number": revision.number,
         "version": str(revision.version_id),
         "version_label": str(revision.version),
+        "draft_version": str(revision.draft_version_id) if revision.draft_version_id else None,
+        "draft_label": str(revision.draft_version) if revision.draft_version else None,
         "engine": revision.engine,
         "topology": revision.topology,
         "device": revision.device,

@@ -16,7 +16,7 @@ def deployments() -> Any:
     instances = Instance.objects.select_related("node", "revision")
     return (
         Deployment.objects.exclude(desired=Desired.DELETED, instances=None)
-        .select_related("team", "current__version__model", "current__created_by")
+        .select_related("team", "current__version__model", "current__draft_version__model", "current__created_by")
         .prefetch_related(Prefetch("instances", queryset=instances))
     )
 
@@ -35,7 +35,7 @@ def instances_named(team: Team, name: str) -> list[uuid.UUID]:
 
 
 def revisions(deployment: Deployment) -> Any:
-    return deployment.revisions.select_related("version__model", "created_by")
+    return deployment.revisions.select_related("version__model", "draft_version__model", "created_by")
 
 
 def instances() -> Any:

@@ -41,6 +41,8 @@ class RevisionSerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     version = serializers.UUIDField()
     version_label = serializers.CharField()
+    draft_version = serializers.UUIDField(allow_null=True, help_text="Guesses tokens for `version`")
+    draft_label = serializers.CharField(allow_null=True)
     engine = serializers.CharField()
     topology = serializers.DictField()
     device = serializers.CharField()
@@ -81,6 +83,12 @@ class _PlaceFields(Input):
     """What is to run, and where. `topology` is made of `gpus_per_replica`."""
 
     version = serializers.PrimaryKeyRelatedField(queryset=Version.objects.none())
+    draft_version = serializers.PrimaryKeyRelatedField(
+        queryset=Version.objects.none(),
+        required=False,
+        allow_null=True,
+        help_text="A smaller version, or a head, that guesses tokens where options.speculation lets it",
+    )
     engine = serializers.CharField(max_length=50, required=False)
     device = serializers.ChoiceField(choices=["auto", "cpu", "cuda"], required=False)
     node_name = serializers.CharField(max_length=100, allow_blank=True, required=False)
@@ -93,9 +101,9 @@ class _PlaceFields(Input):
         fields = super().get_fields()
         view = self.context.get("view")
         if view is not None and not getattr(view, "swagger_fake_view", False):
-            fields["version"].queryset = Version.objects.restrict(view.request.user, team=view.team).select_related(  # type: ignore[attr-defined] # PrimaryKeyRelatedField
-                "model"
-            )
+            visible = Version.objects.restrict(view.request.user, team=view.team).select_related("model")
+            for name in ("version", "draft_version"):
+                fields[name].queryset = visible  # type: ignore[attr-defined] # PrimaryKeyRelatedField
         return fields
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

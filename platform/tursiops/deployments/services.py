@@ -13,15 +13,17 @@ from tursiops.accounts.models import Team
 from tursiops.core import moves
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict, NotFound, TursiopsError
-from tursiops.deployments.checks import check_name, check_replicas, check_revision, refuse
+from tursiops.deployments.checks import check_name, check_replicas, check_revision
 from tursiops.deployments.estimate import Estimate, estimate
 from tursiops.deployments.models import Deployment, Desired, Instance, InstanceState, Revision
+from tursiops.deployments.refusals import refuse
 from tursiops.deployments.rows import deployment_row
 from tursiops.fleet import wake
 from tursiops.registry.models import Version
 
 REVISION_FIELDS = (
     "version",
+    "draft_version",
     "engine",
     "topology",
     "device",
@@ -157,7 +159,7 @@ def deployment_rollback(*, deployment: Deployment, actor: Actor, number: int) ->
     with transaction.atomic():
         row = _locked(deployment)
         before = _current(row)
-        target = row.revisions.select_related("version__model").filter(number=number).first()
+        target = row.revisions.select_related(*_REVISION).filter(number=number).first()
         if target is None:
             known = ", ".join(str(item.number) for item in row.revisions.all())
             raise NotFound(f"{row.name} has no revision {number}.", hint=f"Revisions: {known}.")
@@ -194,6 +196,7 @@ def instance_restart(*, instance: Instance, actor: Actor) -> Instance:
     return row
 
 
+_REVISION = ("version__model", "draft_version__model", "created_by")
 _RELATED = ("deployment__team", "deployment__current__version__model", "node", "revision")
 
 
@@ -219,7 +222,7 @@ def _locked(deployment: Deployment) -> Deployment:
 
 
 def _current(row: Deployment) -> Revision:
-    revision: Revision = Revision.objects.select_related("version__model", "created_by").get(pk=row.current_id)
+    revision: Revision = Revision.objects.select_related(*_REVISION).get(pk=row.current_id)
     return revision
 
 

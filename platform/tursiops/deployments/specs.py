@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from engines.api import LaunchSpec, Local, ModelFile, ModelShape, Role
+from engines.api import Draft, LaunchSpec, Local, ModelFile, ModelShape, Role
 from tursiops.core import store
 from tursiops.deployments.models import Instance, Revision
+from tursiops.deployments.speculation import draft_used
 from tursiops.registry.models import Version
 
 
@@ -23,11 +24,11 @@ def launch_spec(
     revision: Revision, *, instance_id: str, served_name: str, role: str, gpu_indices: list[int], device: str = ""
 ) -> LaunchSpec:
     """Free of paths and secrets. `device` is the one that placement chose; empty: the revision's."""
-    files = [ModelFile(item.name, item.blob_id, item.blob.size) for item in _files(revision.version)]
+    draft = draft_used(revision)
     return LaunchSpec(
         instance_id=instance_id,
         served_name=served_name,
-        files=files,
+        files=_model_files(revision.version),
         format=revision.version.format,
         engine=revision.engine,
         role=Role(role),
@@ -38,6 +39,7 @@ def launch_spec(
         max_num_seqs=revision.max_num_seqs,
         kv_cache_bytes=revision.kv_cache_bytes,
         options=revision.options,
+        draft=None if draft is None else Draft(_model_files(draft), draft.format, shape_of(draft)),
     )
 
 
@@ -53,9 +55,24 @@ def spec_of_instance(instance: Instance) -> LaunchSpec:
 
 
 def local_of_instance(instance: Instance, *, host: str, token: str) -> Local:
-    """Raises core.store.StoreError if a file of the version is not on this node."""
-    paths = {item.name: str(store.path_of(item.blob_id)) for item in _files(instance.revision.version)}
-    return Local(paths=paths, host=host, port=0, token=token, epoch=instance.epoch)
+    """Raises core.store.StoreError if a file of the version, or of its draft, is not on this node."""
+    draft = draft_used(instance.revision)
+    return Local(
+        paths=_paths(instance.revision.version),
+        host=host,
+        port=0,
+        token=token,
+        epoch=instance.epoch,
+        draft_paths={} if draft is None else _paths(draft),
+    )
+
+
+def _model_files(version: Version) -> list[ModelFile]:
+    return [ModelFile(item.name, item.blob_id, item.blob.size) for item in _files(version)]
+
+
+def _paths(version: Version) -> dict[str, str]:
+    return {item.name: str(store.path_of(item.blob_id)) for item in _files(version)}
 
 
 def _files(version: Version) -> Any:

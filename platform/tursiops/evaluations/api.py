@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from tursiops.core.permissions import RestrictedQuerySet
 from tursiops.core.views import TeamViewSet
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.evaluations import baselines, cron, rows, schedules, selectors, suites, targets
 from tursiops.evaluations import inputs as takes
 from tursiops.evaluations import serializers as s

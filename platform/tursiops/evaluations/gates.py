@@ -13,7 +13,7 @@ from django.utils import timezone
 from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.moves import Move, Refusal
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.evaluations import figures, rows, selectors, suites
 from tursiops.evaluations.models import Gate, GateKind, Run, Verdict
 from tursiops.registry import names

@@ -26,7 +26,7 @@ from evaluation.schema import Objective, ResultDoc
 from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.evaluations import rows
 from tursiops.evaluations.models import Plan, Run, RunState
 from tursiops.registry.models import Version

@@ -18,7 +18,7 @@ from tursiops.core import moves, store
 from tursiops.core.errors import NotFound, TursiopsError
 from tursiops.core.filestore import StoreError
 from tursiops.core.permissions import Action, RestrictedQuerySet
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.deployments.services import rollout_move
 from tursiops.evaluations import gates, results, rows, runs, selectors, targets
 from tursiops.evaluations import inputs as takes

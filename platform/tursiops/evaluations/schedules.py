@@ -16,7 +16,7 @@ from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import TursiopsError
 from tursiops.core.permissions import Action, may
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.evaluations import cron, rows, runs, selectors, suites, targets
 from tursiops.evaluations.models import Run, Schedule
 from tursiops.evaluations.targets import Target

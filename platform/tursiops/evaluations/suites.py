@@ -10,7 +10,7 @@ from django.db.models import Max
 from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict, TursiopsError
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.evaluations import evidence, rows, specs, targets
 from tursiops.evaluations.models import UNENDED, ExternalEndpoint, Run, Schedule, Suite, SuiteVersion
 from tursiops.jobs import queue

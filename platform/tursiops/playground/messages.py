@@ -55,6 +55,7 @@ class Start(msgspec.Struct, tag="start", forbid_unknown_fields=True):
     model: Annotated[str, Meta(min_length=1, max_length=100)]
     messages: Annotated[list[Message], Meta(min_length=1, max_length=400)]
     params: Params = msgspec.field(default_factory=Params)
+    sources: bool = False  # who guessed each piece of the text
 
     def body(self) -> dict[str, Any]:
         """The request to the gateway."""
@@ -64,6 +65,7 @@ class Start(msgspec.Struct, tag="start", forbid_unknown_fields=True):
             **msgspec.to_builtins(self.params),
             "stream": True,
             "stream_options": {"include_usage": True},
+            **({"return_draft_sources": True} if self.sources else {}),
         }
 
 

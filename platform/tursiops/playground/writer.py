@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -33,6 +34,8 @@ class Writer:
         self._team = team
         self._seq = 0
         self._text: list[str] = []
+        self._pieces: list[tuple[str, str | None]] = []  # of the same text: (text, who guessed it)
+        self._told = False  # the engine says who did
         self._has_text = asyncio.Event()
         self._storing = asyncio.Lock()
         self._ended = ""
@@ -121,8 +124,19 @@ class Writer:
                 self._events += 1
                 self._first = self._first or time.perf_counter()
                 self._text.append(text)
+                if self._request.sources:
+                    self._take_pieces(choice, text)
                 self._has_text.set()
         return None
+
+    def _take_pieces(self, choice: dict[str, Any], text: str) -> None:
+        """What an engine does not say of a chunk has been drawn plainly, for all that is known."""
+        found = [(piece["text"], piece["source"]) for piece in (choice.get("tursiops") or {}).get("pieces", ())]
+        if "".join(piece for piece, _ in found) == text:
+            self._told = True
+            self._pieces += found
+        else:
+            self._pieces.append((text, None))
 
     def _done(self, finish: str) -> dict[str, Any]:
         now = time.perf_counter()
@@ -145,10 +159,11 @@ class Writer:
 
     async def _flush(self) -> None:
         if self._text:
-            text = "".join(self._text)
+            text, pieces = "".join(self._text), _merged(self._pieces)
             self._text.clear()
+            self._pieces.clear()
             self._has_text.clear()
-            await self._frame("delta", text=text)
+            await self._frame("delta", text=text, **({"pieces": pieces} if self._told else {}))
 
     async def _frame(self, kind: str, **fields: Any) -> None:
         """A frame that was begun is stored even if its task is cancelled meanwhile: numbers have no gaps."""
@@ -158,6 +173,12 @@ class Writer:
     async def _store(self, frame: dict[str, Any]) -> None:
         async with self._storing:  # in the order of their numbers
             await answers.append(self.answer, frame)
+
+
+def _merged(pieces: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
+    """Neighbours of one source are one."""
+    runs = itertools.groupby(pieces, key=lambda piece: piece[1])
+    return [{"text": "".join(text for text, _ in run), "source": source} for source, run in runs]
 
 
 def _gateway_host() -> str:

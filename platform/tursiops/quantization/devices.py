@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evaluation.planner import hardware
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.fleet.models import Gpu
 
 CPU = "cpu"

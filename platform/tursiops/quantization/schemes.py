@@ -7,7 +7,7 @@ from typing import Any
 
 from plugins.api import Optimizer
 from tursiops.core.registry import optimizers
-from tursiops.deployments.checks import refuse
+from tursiops.deployments.refusals import refuse
 from tursiops.quantization.devices import Device, devices
 
 BUILT_IN = "quantization"

@@ -15,6 +15,7 @@ from tursiops.core.views import TeamViewSet
 from tursiops.jobs.serializers import JobSerializer
 from tursiops.registry import selectors, services
 from tursiops.registry.compare_api import CompareAction
+from tursiops.registry.drafts_api import DraftActions
 from tursiops.registry.models import Version
 from tursiops.registry.serializers import (
     AliasInput,
@@ -95,7 +96,7 @@ class ModelViewSet(mixins.ListModelMixin, TeamViewSet):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class VersionViewSet(CompareAction, TeamViewSet):
+class VersionViewSet(CompareAction, DraftActions, TeamViewSet):
     serializer_class = VersionDetailSerializer
     inputs = {**CompareAction.compare_inputs}
 

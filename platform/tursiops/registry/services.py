@@ -17,13 +17,14 @@ from tursiops.jobs import queue
 from tursiops.jobs import services as jobs
 from tursiops.jobs.models import ENDED, Job
 from tursiops.registry import names, rows, sources
+from tursiops.registry.drafts import HEADS
 from tursiops.registry.models import Alias, Model, SourceKind, Version, VersionFile, VersionState
 
 IMPORTER = Actor("importer")
 MAKER = Actor("maker")
 DEFAULT_TASK = "text-generation"
-TASKS = {"embed": "feature-extraction", "score": "text-ranking"}
-"""A shape's task → the model's, by the names that hubs give them."""
+TASKS = {"embed": "feature-extraction", "score": "text-ranking", **dict.fromkeys(HEADS, "draft-head")}
+"""A shape's task → the model's, by the names that hubs give them, but for heads, which they have no name for."""
 
 
 def import_model(
@@ -201,7 +202,10 @@ def _refuse_if_used(version: Version) -> None:
             code="in_use",
             hint="Cancel the job, or wait for its end.",
         )
-    deployments = sorted(set(version.revisions.values_list("deployment__name", flat=True)))
+    served, drafting = version.revisions.all(), version.draft_revisions.all()
+    deployments = sorted(
+        {name for rows in (served, drafting) for name in rows.values_list("deployment__name", flat=True)}
+    )
     if deployments:
         raise Conflict(
             f"{version} is used by {', '.join(deployments[:5])}.",

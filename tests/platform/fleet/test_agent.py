@@ -20,7 +20,7 @@ from tursiops.fleet.agent import mark_stopped_with_platform, stop_engines
 from tursiops.fleet.backends import identity, probe
 from tursiops.secrets import open_instance_token
 
-from engines.api import EngineState, Phase
+from engines.api import API_VERSION, EngineState, Phase
 from tests import factories
 from tests.processes import alive
 
@@ -256,11 +256,15 @@ def _another(row):
     return factories.make_instance(row.deployment, node=row.node, state=InstanceState.SCHEDULED)
 
 
-def test_state_file_of_the_previous_release_is_adopted(host, scheduled):
+def test_files_of_the_previous_release_are_adopted(host, scheduled):
     row = host.until_state(scheduled(), InstanceState.READY)
     run = host.backend.folder(str(row.pk))
+    written = msgspec.json.decode(run.spec_path.read_bytes())
+    written["spec"]["version"] = API_VERSION - 1
+    del written["spec"]["draft"], written["local"]["draft_paths"]  # which version 2 brought
+    run.spec_path.write_bytes(msgspec.json.encode(written))
     fields = msgspec.to_builtins(run.read_state())
-    fields["version"] = 0
+    fields["version"] = API_VERSION - 1
     fields["something_else"] = True
     del fields["facts"]
     run.state_path.write_bytes(msgspec.json.encode(fields))

@@ -255,6 +255,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/deployments/{id}/speculation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["deployments_speculation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/deployments/{id}/start": {
         parameters: {
             query?: never;
@@ -849,6 +866,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/instances/{id}/speculation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["instances_speculation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/instances/{id}/trace": {
         parameters: {
             query?: never;
@@ -1312,6 +1346,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/versions/{id}/drafts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        get: operations["versions_drafts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/versions/{id}/drafts/{draft}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        put: operations["versions_drafts_add"];
+        post?: never;
+        /** @description Subclasses override `rows()` (a selector's queryset), never `get_queryset`: that is what applies `restrict`. */
+        delete: operations["versions_drafts_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/versions/{id}/quantizations": {
         parameters: {
             query?: never;
@@ -1549,6 +1618,11 @@ export interface components {
         CapacityRequestRequest: {
             /** Format: uuid */
             version: string;
+            /**
+             * Format: uuid
+             * @description A smaller version, or a head, that guesses tokens where options.speculation lets it
+             */
+            draft_version?: string | null;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
             node_name?: string;
@@ -1655,6 +1729,11 @@ export interface components {
         CreateDeploymentRequest: {
             /** Format: uuid */
             version: string;
+            /**
+             * Format: uuid
+             * @description A smaller version, or a head, that guesses tokens where options.speculation lets it
+             */
+            draft_version?: string | null;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
             node_name?: string;
@@ -1705,6 +1784,21 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             endpoint: string;
+        };
+        DeploymentSpeculation: {
+            /** @description As the current revision says: auto, off, or proposers */
+            speculation: string;
+            /**
+             * Format: uuid
+             * @description The draft that it makes use of
+             */
+            draft_version: string | null;
+            draft_label: string | null;
+            /** @description Of all instances, each since it started */
+            since_start: components["schemas"]["Figures"] | null;
+            /** @description Of the last minute */
+            recent: components["schemas"]["Figures"] | null;
+            instances: components["schemas"]["InstanceSpeculation"][];
         };
         /**
          * @description * `ready` - ready
@@ -1804,6 +1898,25 @@ export interface components {
             seconds: number | null;
             fallback: string;
         };
+        Draft: {
+            /** Format: uuid */
+            version: string;
+            label: string;
+            /** Format: uuid */
+            model: string;
+            /** @description What of options.speculation computes with it: draft, eagle3, medusa */
+            proposer: string;
+            parameters: number;
+            size_bytes: number;
+            quantization: string;
+            /** @description Somebody recorded it as a draft for this version */
+            recorded: boolean;
+            /** @description Why it fits */
+            reason: string;
+        };
+        Drafts: {
+            drafts: components["schemas"]["Draft"][];
+        };
         DtypeCapacity: {
             dtype: string;
             /** @description At least one short request */
@@ -1872,6 +1985,11 @@ export interface components {
         EstimateRequestRequest: {
             /** Format: uuid */
             version: string;
+            /**
+             * Format: uuid
+             * @description A smaller version, or a head, that guesses tokens where options.speculation lets it
+             */
+            draft_version?: string | null;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
             node_name?: string;
@@ -1951,6 +2069,56 @@ export interface components {
             high: number | null;
             unit: string;
             better: components["schemas"]["BetterEnum"];
+        };
+        /** @description Rates are null where there was nothing to measure them by. */
+        Figures: {
+            /** Format: double */
+            window_s: number;
+            /** @description Passes that drew tokens */
+            steps: number;
+            /** @description Of them those that checked guesses */
+            verified_steps: number;
+            /** @description Requests in passes that checked guesses, counted in each pass */
+            rows: number;
+            drafted_tokens: number;
+            accepted_tokens: number;
+            /** @description Drawn, guessed or not */
+            tokens: number;
+            /** @description Of them those that had been guessed */
+            guessed_tokens: number;
+            /**
+             * Format: double
+             * @description Tokens that a request gets of a pass that checks guesses: 1 + accepted / rows
+             */
+            acceptance_length: number | null;
+            /**
+             * Format: double
+             * @description accepted / drafted
+             */
+            hit_rate: number | null;
+            /**
+             * Format: double
+             * @description Tokens that a request gets of a pass, whether it checks guesses or not
+             */
+            tokens_per_step: number | null;
+            /**
+             * Format: double
+             * @description verified_steps / steps
+             */
+            share_speculated: number | null;
+            /**
+             * Format: double
+             * @description Seconds less than plain passes would have taken, by measured costs
+             */
+            saved_s: number;
+            /**
+             * Format: double
+             * @description (1 + hits) / cost ratio, of the newest passes
+             */
+            speedup: number | null;
+            /** @description Guesses for each request that pay just now */
+            width: number;
+            sources: components["schemas"]["SourceFigures"][];
         };
         Gate: {
             /** Format: uuid */
@@ -2073,6 +2241,21 @@ export interface components {
             planned_total: number;
             process: components["schemas"]["ProcessMemory"];
             gpu: components["schemas"]["GpuMemory"] | null;
+        };
+        InstanceSpeculation: {
+            /** Format: uuid */
+            instance: string;
+            role: string;
+            index: number;
+            state: string;
+            /** @description Option speculation as effective; null: it was not told */
+            mode: string | null;
+            proposers: string[];
+            /** @description Why there are no figures; empty where there are */
+            reason: string;
+            since_start: components["schemas"]["Figures"] | null;
+            /** @description Of the last minute */
+            recent: components["schemas"]["Figures"] | null;
         };
         /**
          * @description * `pending` - Pending
@@ -2680,6 +2863,11 @@ export interface components {
         PatchedUpdateDeploymentRequest: {
             /** Format: uuid */
             version?: string;
+            /**
+             * Format: uuid
+             * @description A smaller version, or a head, that guesses tokens where options.speculation lets it
+             */
+            draft_version?: string | null;
             engine?: string;
             device?: components["schemas"]["DeviceEnum"];
             node_name?: string;
@@ -3127,6 +3315,12 @@ export interface components {
             /** Format: uuid */
             version: string;
             version_label: string;
+            /**
+             * Format: uuid
+             * @description Guesses tokens for `version`
+             */
+            draft_version: string | null;
+            draft_label: string | null;
             engine: string;
             topology: {
                 [key: string]: unknown;
@@ -3483,6 +3677,14 @@ export interface components {
          * @enum {string}
          */
         SourceEnum: "builtin" | "corpus" | "gateway";
+        SourceFigures: {
+            /** @description The proposer */
+            source: string;
+            drafted: number;
+            accepted: number;
+            /** Format: double */
+            hit_rate: number | null;
+        };
         /**
          * @description * `path` - Path
          *     * `hub` - Hub
@@ -4207,6 +4409,27 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Deployment"];
+                };
+            };
+        };
+    };
+    deployments_speculation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeploymentSpeculation"];
                 };
             };
         };
@@ -5403,6 +5626,27 @@ export interface operations {
             };
         };
     };
+    instances_speculation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InstanceSpeculation"];
+                };
+            };
+        };
+    };
     instances_trace: {
         parameters: {
             query?: never;
@@ -6188,6 +6432,70 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Job"];
                 };
+            };
+        };
+    };
+    versions_drafts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drafts"];
+                };
+            };
+        };
+    };
+    versions_drafts_add: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                draft: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drafts"];
+                };
+            };
+        };
+    };
+    versions_drafts_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                draft: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
