@@ -4,59 +4,16 @@ import { useMutation, useQuery } from '@tanstack/react-query'
 import { call } from './client'
 import { usePace } from './live'
 import { queryClient } from './queryClient'
+import type { components } from './schema'
 
-export interface SourceFigures {
-  source: string
-  drafted: number
-  accepted: number
-  hit_rate: number | null
-}
-/** null where there is nothing to divide by. */
-export interface SpeculationFigures {
-  window_s: number
-  steps: number
-  verified_steps: number
-  rows: number
-  drafted_tokens: number
-  accepted_tokens: number
-  acceptance_length: number | null
-  hit_rate: number | null
-  tokens_per_step: number | null
-  share_speculated: number | null
-  saved_s: number
-  speedup: number | null
-  width: number
-  sources: SourceFigures[]
-}
-interface Told {
-  since_start: SpeculationFigures | null
-  recent: SpeculationFigures | null
-}
-export interface InstanceSpeculation extends Told {
-  instance: string
-  role: string
-  index: number
-  state: string
-  reason: string
-}
-export interface Speculation extends Told {
-  speculation: string
-  draft_version: string | null
-  draft_label: string | null
-  instances: InstanceSpeculation[]
-}
+type Schema = components['schemas']
 
-export interface Draft {
-  version: string
-  label: string
-  model: string
-  proposer: string
-  parameters: number
-  size_bytes: number
-  quantization: string
-  recorded: boolean
-  reason: string
-}
+export type SourceFigures = Schema['SourceFigures']
+export type SpeculationFigures = Schema['Figures']
+export type InstanceSpeculation = Schema['InstanceSpeculation']
+export type Speculation = Schema['DeploymentSpeculation']
+export type Draft = Schema['Draft']
+type Drafts = Schema['Drafts']
 
 const EVERY_MS = 2_000
 const MOST_POINTS = 150
@@ -84,7 +41,7 @@ export function useSpeculation(deployment: string) {
 export function useDrafts(version: string | undefined) {
   return useQuery({
     queryKey: ['versions', version, 'drafts'],
-    queryFn: ({ signal }) => call<{ drafts: Draft[] }>(`versions/${version}/drafts`, { signal }),
+    queryFn: ({ signal }) => call<Drafts>(`versions/${version}/drafts`, { signal }),
     enabled: version !== undefined,
   })
 }
@@ -103,7 +60,7 @@ export interface Pair {
 export function useRecordDraft() {
   return useMutation({
     mutationFn: ({ target, draft }: Pair) =>
-      call<{ drafts: Draft[] }>(`versions/${target}/drafts/${draft}`, { method: 'PUT' }),
+      call<Drafts>(`versions/${target}/drafts/${draft}`, { method: 'PUT' }),
     onSuccess: refresh,
   })
 }

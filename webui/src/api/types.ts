@@ -89,7 +89,7 @@ export interface JsonSchema {
   properties?: Record<string, JsonSchema>
 }
 export interface EngineInfo extends Omit<Schema['Engine'], 'capabilities' | 'options_schema'> {
-  capabilities: { devices: string[]; dtypes: string[] }
+  capabilities: { devices: string[]; dtypes: string[]; proposers?: string[] }
   options_schema: JsonSchema
 }
 

@@ -91,6 +91,7 @@ export const deployments = {
   detail: {
     tabOverview: 'Instances',
     tabEndpoint: 'Endpoint',
+    tabSpeculation: 'Speculation',
     tabRevisions: 'Revisions',
     tabLogs: 'Logs',
     tabEvents: 'Events',
@@ -152,6 +153,7 @@ export const deployments = {
     kv_cache_bytes: 'KV cache memory',
     node_name: 'node',
     gpu_indices: 'GPUs',
+    draft_version: 'draft model',
     options: 'engine options',
     description: 'description',
     replicas: 'replicas',

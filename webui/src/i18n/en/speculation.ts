@@ -20,14 +20,15 @@ export const speculation = {
     mode: 'Who guesses',
     auto: 'Auto',
     autoSays:
-      'The lookahead cache guesses where it pays; what it costs is measured, and it rests where it does not.',
+      'The lookahead cache guesses, and the draft model if one is chosen, where it pays: costs are measured, and it rests where it does not.',
     off: 'Off',
     offSays: 'One token a step and request. Nothing is guessed.',
     chosen: 'Chosen',
     chosenSays: 'The proposers below guess together; the budget takes the best guesses of all, or none.',
     proposers: 'Proposers',
     draft: 'Draft model',
-    draftSays: 'A smaller model writes ahead. It takes memory beside the model, which the estimate counts.',
+    draftSays:
+      'A smaller model, or a head, writes ahead. It takes memory beside the model, which the estimate counts.',
     draftNone: 'no draft model',
     last: 'At least one guesses; choose Off for none.',
     chooseVersion: 'Choose a model version first; then the drafts that fit it are listed here.',

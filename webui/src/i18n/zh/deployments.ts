@@ -92,6 +92,7 @@ export const deployments: typeof en = {
   detail: {
     tabOverview: '实例',
     tabEndpoint: '接口',
+    tabSpeculation: '推测解码',
     tabRevisions: '修订',
     tabLogs: '日志',
     tabEvents: '事件',
@@ -151,6 +152,7 @@ export const deployments: typeof en = {
     kv_cache_bytes: 'KV 缓存内存',
     node_name: '节点',
     gpu_indices: 'GPU',
+    draft_version: '草稿模型',
     options: '引擎选项',
     description: '说明',
     replicas: '副本',

@@ -1,4 +1,5 @@
-import { Alert, Tabs } from 'antd'
+import { Alert, Skeleton, Tabs } from 'antd'
+import { lazy, Suspense } from 'react'
 import { useParams } from 'react-router'
 import { useDeployment } from '@/api/deployments'
 import type { Deployment } from '@/api/types'
@@ -13,6 +14,10 @@ import { EventsTab } from './tabs/EventsTab'
 import { InstancesTab } from './tabs/InstancesTab'
 import { LogsTab } from './tabs/LogsTab'
 import { RevisionsTab } from './tabs/RevisionsTab'
+
+const SpeculationTab = lazy(async () => ({
+  default: (await import('./speculation/SpeculationTab')).SpeculationTab,
+}))
 
 export function DeploymentDetail() {
   const t = useText()
@@ -47,6 +52,15 @@ function Content({ deployment }: { deployment: Deployment }) {
             key: 'instances',
             label: t.deployments.detail.tabOverview,
             children: <InstancesTab deployment={deployment} />,
+          },
+          {
+            key: 'speculation',
+            label: t.deployments.detail.tabSpeculation,
+            children: (
+              <Suspense fallback={<Skeleton active title={false} />}>
+                <SpeculationTab deployment={deployment} />
+              </Suspense>
+            ),
           },
           {
             key: 'endpoint',

@@ -13,6 +13,7 @@ import {
   fromDeployment,
   NEW_VALUES,
   restartingFields,
+  splitOptions,
   toInput,
 } from './formValues'
 import { RevisionForm } from './RevisionForm'
@@ -38,7 +39,7 @@ export function NewDeployment() {
                 ...NEW_VALUES,
                 version: asked,
                 name: params.get('name') ?? suggestedName(model_name),
-                options: optionsOf(params),
+                ...splitOptions(optionsOf(params), params.get('draft')),
               }}
             />
           )}
@@ -48,7 +49,7 @@ export function NewDeployment() {
   )
 }
 
-/** Options of the engine that a link asks for: `option.kv_cache_dtype=int8`. */
+/** Options of the engine that a link asks for: `option.kv_cache_dtype=int8`. A draft version is named beside: `draft`. */
 function optionsOf(params: URLSearchParams): FormValues['options'] {
   const named = [...params].filter(([name]) => name.startsWith('option.'))
   return Object.fromEntries(named.map(([name, value]) => [name.slice('option.'.length), value]))

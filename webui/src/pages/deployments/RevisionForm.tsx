@@ -4,6 +4,7 @@ import { ApiError } from '@/api/client'
 import { useEngines } from '@/api/deployments'
 import type { Deployment, EstimateInput } from '@/api/types'
 import { useSaid, useText } from '@/i18n'
+import { useSpeculationText } from '@/i18n/speculation'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 import { EstimatePanel } from './EstimatePanel'
@@ -11,6 +12,7 @@ import { AdvancedFields } from './fields/AdvancedFields'
 import { RunFields } from './fields/RunFields'
 import { ServedFields } from './fields/ServedFields'
 import { type FormValues, toEstimate } from './formValues'
+import { SpeculationFields } from './speculation/SpeculationFields'
 
 const ESTIMATE_AFTER_MS = 300
 
@@ -26,6 +28,7 @@ export function RevisionForm(props: {
 }) {
   const t = useText()
   const said = useSaid()
+  const speculation = useSpeculationText()
   const [form] = Form.useForm<FormValues>()
   const [values, setValues] = useState(props.initial)
   const [estimated, setEstimated] = useState<EstimateInput | null>(() => toEstimate(props.initial))
@@ -44,6 +47,7 @@ export function RevisionForm(props: {
   const submit = (force: boolean) =>
     props.onSubmit({ ...props.initial, ...form.getFieldsValue(true) } as FormValues, force)
   const engine = engines.data?.find((one) => one.name === values.engine)
+  const proposers = engine?.capabilities.proposers ?? []
   const effect = props.effect?.(values)
   return (
     <Form
@@ -70,6 +74,11 @@ export function RevisionForm(props: {
         <Card title={t.deployments.form.howSection}>
           <RunFields engines={engines.data ?? []} engine={engine} />
         </Card>
+        {proposers.length > 0 && (
+          <Card title={speculation.title}>
+            <SpeculationFields proposers={proposers} />
+          </Card>
+        )}
         <AdvancedFields engine={engine} openAtFirst={props.edits !== undefined} />
         <ErrorNotice
           error={error}

@@ -1,5 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import { changedFields, NEW_VALUES, restartingFields, toCapacity, toEstimate, toInput } from './formValues'
+import {
+  changedFields,
+  NEW_VALUES,
+  restartingFields,
+  splitOptions,
+  toCapacity,
+  toEstimate,
+  toInput,
+} from './formValues'
 
 const values = { ...NEW_VALUES, name: 'demo', version: 'v1', kv_cache_mib: 64 }
 
@@ -23,6 +31,16 @@ describe('deployment form', () => {
     expect(input && toCapacity(input)).not.toHaveProperty('dtype')
     const open = toEstimate(values)
     expect(open && toCapacity(open)).not.toHaveProperty('contexts')
+  })
+
+  it('keeps who guesses, and the draft, in one field', () => {
+    const held = splitOptions({ strict: true, speculation: 'lookahead+draft' }, 'd1')
+    const input = toInput({ ...values, ...held })
+    expect(input.options).toEqual({ strict: true, speculation: 'lookahead+draft' })
+    expect(input.draft_version).toBe('d1')
+    expect(toInput(values)).toMatchObject({ options: {}, draft_version: null })
+    const changed = changedFields({ ...values, ...held }, values)
+    expect(new Set(restartingFields(changed))).toEqual(new Set(['options', 'draft_version']))
   })
 
   it('knows which changes restart instances', () => {

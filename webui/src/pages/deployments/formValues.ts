@@ -1,6 +1,7 @@
 import type { CapacityInput, Deployment, DeploymentInput, Device, EstimateInput } from '@/api/types'
+import { AUTO, fromChoice, type SpeculationChoice, toChoice } from './speculation/choice'
 
-/** What the form holds: like the API's body, with the KV cache in MiB and one role. */
+/** What the form holds: like the API's body, with the KV cache in MiB, one role, and who guesses in one field. */
 export interface FormValues {
   version?: string
   name: string
@@ -14,7 +15,9 @@ export interface FormValues {
   kv_cache_mib: number
   node_name: string
   gpu_indices: number[]
+  /** Without `speculation`. */
   options: Record<string, unknown>
+  speculation: SpeculationChoice
 }
 
 const MIB = 1024 * 1024
@@ -32,6 +35,15 @@ export const NEW_VALUES: FormValues = {
   node_name: '',
   gpu_indices: [],
   options: {},
+  speculation: AUTO,
+}
+
+/** A revision's options, and its draft, as the form holds them. */
+export function splitOptions(
+  { speculation, ...options }: Record<string, unknown>,
+  draft: string | null,
+): Pick<FormValues, 'options' | 'speculation'> {
+  return { options, speculation: toChoice(speculation, draft) }
 }
 
 export function fromDeployment(deployment: Deployment): FormValues {
@@ -51,7 +63,7 @@ export function fromDeployment(deployment: Deployment): FormValues {
       kv_cache_mib: Math.round(revision.kv_cache_bytes / MIB),
       node_name: revision.node_name,
       gpu_indices: revision.gpu_indices,
-      options: revision.options,
+      ...splitOptions(revision.options, revision.draft_version),
     }),
   }
 }
@@ -63,7 +75,9 @@ function filled(options: Record<string, unknown>): Record<string, unknown> {
   )
 }
 
-export function toInput({ replicas, kv_cache_mib, version = '', ...rest }: FormValues): DeploymentInput {
+export function toInput(values: FormValues): DeploymentInput {
+  const { replicas, kv_cache_mib, version = '', speculation, ...rest } = values
+  const { option, draft } = fromChoice(speculation)
   return {
     ...rest,
     version,
@@ -71,7 +85,8 @@ export function toInput({ replicas, kv_cache_mib, version = '', ...rest }: FormV
     max_model_len: rest.max_model_len ?? 0,
     max_num_seqs: rest.max_num_seqs ?? 0,
     kv_cache_bytes: (kv_cache_mib ?? 0) * MIB,
-    options: filled(rest.options ?? {}),
+    options: { ...filled(rest.options ?? {}), ...(option && { speculation: option }) },
+    draft_version: draft,
   }
 }
 
@@ -84,8 +99,9 @@ export function toEstimate(values: FormValues): EstimateInput | null {
 
 /** What to ask of a place: one request alone, and as many as can be at the length that the form has. */
 export function toCapacity(input: EstimateInput): CapacityInput {
-  const { version, engine, device, node_name, gpu_indices, gpus_per_replica, options, max_model_len } = input
-  const place = { version, engine, device, node_name, gpu_indices, gpus_per_replica, options }
+  const { version, engine, device, node_name, gpu_indices, gpus_per_replica } = input
+  const { options, draft_version, max_model_len } = input
+  const place = { version, engine, device, node_name, gpu_indices, gpus_per_replica, options, draft_version }
   return { ...place, concurrencies: [1], ...(max_model_len && { contexts: [max_model_len] }) }
 }
 

@@ -41,7 +41,7 @@ function Graph({ lineage }: { lineage: Lineage }) {
         {lineage.edges.map((edge) => {
           const from = at.get(edge.parent)
           const to = at.get(edge.child)
-          return from && to && <EdgeLine key={edge.id} from={from} to={to} step={step} />
+          return from && to && <EdgeLine key={edge.id} kind={edge.kind} from={from} to={to} step={step} />
         })}
         {lineage.edges.map((edge) => {
           const to = at.get(edge.child)
@@ -63,11 +63,14 @@ function Graph({ lineage }: { lineage: Lineage }) {
 const left = (one: Placed) => MARGIN + one.column * STEP_X
 const top = (one: Placed, step: number) => MARGIN + one.row * step
 
-function EdgeLine({ from, to, step }: { from: Placed; to: Placed; step: number }) {
+/** A draft is made from nothing: it goes beside, which a broken line tells. */
+function EdgeLine(props: { kind: LineageEdge['kind']; from: Placed; to: Placed; step: number }) {
+  const { kind, from, to, step } = props
   const [x1, y1] = [left(from) + BOX.width, top(from, step) + BOX.height / 2]
   const [x2, y2] = [left(to), top(to, step) + BOX.height / 2]
   const middle = (x1 + x2) / 2
-  return <path d={`M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`} className="lineage-edge" />
+  const look = kind === 'draft_for' ? 'lineage-edge beside' : 'lineage-edge'
+  return <path d={`M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`} className={look} />
 }
 
 /** Words stand where the line arrives: each version has that place for itself. They lie on all lines. */

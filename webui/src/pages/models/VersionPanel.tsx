@@ -13,6 +13,7 @@ import { formatBytes } from '@/ui/units'
 import { AliasEditor } from './AliasEditor'
 import { CompareButton } from './compare/CompareButton'
 import { DomainTokensButton } from './domain/DomainTokensButton'
+import { DraftsButton } from './drafts/DraftsButton'
 import { ImportProgress } from './ImportProgress'
 import { QuantizeButton } from './QuantizeButton'
 import { ShapeTable } from './ShapeTable'
@@ -41,6 +42,7 @@ export function VersionPanel({ model, version }: { model: ModelDetail; version: 
         <AliasEditor model={model} version={version} />
         <QuantizeButton version={version} />
         <DomainTokensButton version={version} />
+        <DraftsButton version={version} />
         <CompareButton version={version} />
         {version.job && (
           <Link to={`/jobs/${version.job}`}>

@@ -3,19 +3,24 @@ import { Alert, Button, Spin } from 'antd'
 import { lazy, memo, Suspense } from 'react'
 import { useSaid, useText } from '@/i18n'
 import { CopyButton } from '@/ui/Copy'
+import { useProposerName } from '@/ui/useProposerName'
 import { AnswerFigures } from './AnswerFigures'
 import { conversation } from './conversation'
+import { GuessedLine } from './drafted/GuessedLine'
 import { type Answer, isOpen } from './frames'
 
 const Markdown = lazy(async () => ({ default: (await import('./Markdown')).Markdown }))
 
-export const AnswerView = memo(function AnswerView({ answer }: { answer: Answer }) {
+/** `tinted`: shows what of it was guessed. */
+export const AnswerView = memo(function AnswerView(props: { answer: Answer; tinted: boolean }) {
+  const { answer, tinted } = props
   const t = useText()
+  const nameOf = useProposerName()
   const open = isOpen(answer)
   return (
     <article className="answer" aria-label={answer.model} aria-busy={open} data-state={answer.state}>
       <Suspense fallback={<p className="plain">{answer.text}</p>}>
-        <Markdown text={answer.text} />
+        <Markdown text={answer.text} guessed={tinted ? answer.guessed : undefined} nameOf={nameOf} />
       </Suspense>
       {answer.state === 'waiting' && (
         <p className="muted">
@@ -25,6 +30,7 @@ export const AnswerView = memo(function AnswerView({ answer }: { answer: Answer 
       {open && answer.resuming && <p className="muted small">{t.playground.resuming}</p>}
       {answer.error && <AnswerError error={answer.error} />}
       {answer.finishReason === 'length' && <p className="muted small">{t.playground.cutByLength}</p>}
+      {tinted && answer.text !== '' && <GuessedLine answer={answer} />}
       <div className="answer-foot">
         {open ? (
           <Button size="small" icon={<StopOutlined />} onClick={() => conversation.stop(answer)}>

@@ -7,7 +7,13 @@ import { type Message, messagesFor, type Turn } from './history'
 import { type Parameters, toParams } from './parameters'
 
 /** What the last message was sent as, for each model; a first message where nothing was sent yet. */
-function lastRequest(model: string, turns: Turn[], parameters: Parameters, example: string) {
+function lastRequest(
+  model: string,
+  turns: Turn[],
+  parameters: Parameters,
+  sources: boolean,
+  example: string,
+) {
   const last = turns.at(-1)
   const messages: Message[] = messagesFor(
     model,
@@ -15,7 +21,9 @@ function lastRequest(model: string, turns: Turn[], parameters: Parameters, examp
     turns.slice(0, -1),
     last?.prompt ?? example,
   )
-  return { model, messages, params: toParams(parameters) }
+  // The engine's own name for what the page asks with `sources`.
+  const asked = sources ? { return_draft_sources: true } : {}
+  return { model, messages, params: { ...toParams(parameters), ...asked } }
 }
 
 export function CodeDrawer(props: {
@@ -23,12 +31,15 @@ export function CodeDrawer(props: {
   models: string[]
   turns: Turn[]
   parameters: Parameters
+  /** Whether the words that were guessed are shown. */
+  sources: boolean
   onClose: () => void
 }) {
   const t = useText()
   const [chosen, setChosen] = useState('')
   const model = props.models.includes(chosen) ? chosen : (props.models[0] ?? '')
-  const request = lastRequest(model, props.turns, props.parameters, t.playground.suggestions[0] ?? '')
+  const { turns, parameters, sources } = props
+  const request = lastRequest(model, turns, parameters, sources, t.playground.suggestions[0] ?? '')
   return (
     <Drawer
       open={props.open}

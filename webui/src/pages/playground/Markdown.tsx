@@ -1,6 +1,8 @@
 import type { ComponentProps } from 'react'
 import ReactMarkdown from 'react-markdown'
 import remarkGfm from 'remark-gfm'
+import type { Span } from './drafted/spans'
+import { tint } from './drafted/tint'
 
 // A model's words are not trusted: react-markdown makes elements, never raw HTML, and drops javascript: addresses.
 // Pictures would tell their server who reads; they are shown as links.
@@ -18,10 +20,16 @@ const COMPONENTS: ComponentProps<typeof ReactMarkdown>['components'] = {
 }
 const PLUGINS = [remarkGfm]
 
-export function Markdown({ text }: { text: string }) {
+/** `guessed`: parts of the text that are tinted; `nameOf` says whose they are. */
+export function Markdown(props: { text: string; guessed?: Span[]; nameOf: (source: string) => string }) {
+  const { text, guessed, nameOf } = props
   return (
     <div className="markdown">
-      <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS}>
+      <ReactMarkdown
+        remarkPlugins={PLUGINS}
+        rehypePlugins={guessed && [[tint, { source: text, spans: guessed, nameOf }]]}
+        components={COMPONENTS}
+      >
         {text}
       </ReactMarkdown>
     </div>

@@ -1,12 +1,14 @@
 import { CommentOutlined } from '@ant-design/icons'
-import { Button } from 'antd'
+import { Button, Switch, Tooltip } from 'antd'
 import { useState } from 'react'
 import { Link, useSearchParams } from 'react-router'
 import { useDeployments } from '@/api/deployments'
 import type { Deployment } from '@/api/types'
 import { useText } from '@/i18n'
+import { useSpeculationText } from '@/i18n/speculation'
 import { EmptyState } from '@/ui/EmptyState'
 import { Loaded, Page } from '@/ui/Page'
+import { useUrlState } from '@/ui/useUrlState'
 import { CodeDrawer } from './CodeDrawer'
 import { Composer } from './Composer'
 import { conversation, useConversation } from './conversation'
@@ -56,7 +58,10 @@ function useLanes(deployments: Deployment[]): [string[], (lanes: string[]) => vo
     lanes,
     (next) =>
       setParams(
-        next.map((name): [string, string] => ['model', name]),
+        (previous) => [
+          ...[...previous].filter(([name]) => name !== 'model'),
+          ...next.map((name): [string, string] => ['model', name]),
+        ],
         { replace: true },
       ),
   ]
@@ -66,6 +71,9 @@ function Chat({ deployments }: { deployments: Deployment[] }) {
   const t = useText()
   const [lanes, setLanes] = useLanes(deployments)
   const { turns, parameters, overHttp } = useConversation()
+  const speculation = useSpeculationText()
+  const [guessed, setGuessed] = useUrlState('guessed')
+  const tinted = guessed === 'shown'
   const [drawer, setDrawer] = useState<'parameters' | 'code' | null>(null)
   const ready = lanes.filter((lane) => serves(deployments.find(({ name }) => name === lane)))
   return (
@@ -75,6 +83,17 @@ function Chat({ deployments }: { deployments: Deployment[] }) {
         <h1>{t.playground.title}</h1>
         <span className="grow" />
         {overHttp && <span className="muted small">{t.playground.transportSse}</span>}
+        <Tooltip title={speculation.chat.toggleHint}>
+          <span className="switch">
+            <Switch
+              size="small"
+              checked={tinted}
+              aria-label={speculation.chat.toggle}
+              onChange={(on) => setGuessed(on ? 'shown' : '')}
+            />
+            {speculation.chat.toggle}
+          </span>
+        </Tooltip>
         <Button onClick={() => setDrawer('parameters')}>{t.playground.parameters}</Button>
         <Button onClick={() => setDrawer('code')}>{t.playground.code}</Button>
         <Button onClick={() => conversation.clear()} disabled={turns.length === 0}>
@@ -82,7 +101,12 @@ function Chat({ deployments }: { deployments: Deployment[] }) {
         </Button>
       </div>
       <LaneBar lanes={lanes} deployments={deployments} onLanes={setLanes} />
-      <Turns turns={turns} lanes={lanes} onSuggestion={(prompt) => conversation.ask(prompt, ready)} />
+      <Turns
+        turns={turns}
+        lanes={lanes}
+        tinted={tinted}
+        onSuggestion={(prompt) => conversation.ask(prompt, ready)}
+      />
       <Composer models={ready} turns={turns} />
       <ParametersDrawer
         open={drawer === 'parameters'}
@@ -94,6 +118,7 @@ function Chat({ deployments }: { deployments: Deployment[] }) {
         models={lanes}
         turns={turns}
         parameters={parameters}
+        sources={tinted}
         onClose={() => setDrawer(null)}
       />
     </div>

@@ -7,7 +7,12 @@ import type { Turn } from './history'
 const NEAR_END_PX = 60
 
 /** All turns; each prompt once, its answers side by side. Follows the end until the reader scrolls up. */
-export function Turns(props: { turns: Turn[]; lanes: string[]; onSuggestion: (prompt: string) => void }) {
+export function Turns(props: {
+  turns: Turn[]
+  lanes: string[]
+  tinted: boolean
+  onSuggestion: (prompt: string) => void
+}) {
   const t = useText()
   const { turns, lanes } = props
   const box = useRef<HTMLElement>(null)
@@ -33,13 +38,13 @@ export function Turns(props: { turns: Turn[]; lanes: string[]; onSuggestion: (pr
         </div>
       )}
       {turns.map((turn) => (
-        <TurnView key={turn.id} turn={turn} lanes={lanes} />
+        <TurnView key={turn.id} turn={turn} lanes={lanes} tinted={props.tinted} />
       ))}
     </section>
   )
 }
 
-function TurnView({ turn, lanes }: { turn: Turn; lanes: string[] }) {
+function TurnView({ turn, lanes, tinted }: { turn: Turn; lanes: string[]; tinted: boolean }) {
   const t = useText()
   return (
     <div className="turn">
@@ -50,7 +55,7 @@ function TurnView({ turn, lanes }: { turn: Turn; lanes: string[] }) {
       <div className="lanes" style={{ gridTemplateColumns: `repeat(${lanes.length}, minmax(0, 1fr))` }}>
         {lanes.map((lane) => {
           const answer = turn.answers.find(({ model }) => model === lane)
-          return answer ? <AnswerView key={lane} answer={answer} /> : <div key={lane} />
+          return answer ? <AnswerView key={lane} answer={answer} tinted={tinted} /> : <div key={lane} />
         })}
       </div>
     </div>

@@ -102,7 +102,7 @@ class ConversationStore implements LinkOwner {
       return
     }
     if (isResync(frame) && answer.seq > 0) {
-      const fresh = { ...answer, seq: 0, text: '' }
+      const fresh = { ...answer, seq: 0, text: '', guessed: undefined }
       this.replace(answer, fresh)
       this.link.resume(fresh)
       return
@@ -144,6 +144,7 @@ class ConversationStore implements LinkOwner {
       model: answer.model,
       messages: messagesFor(answer.model, system, this.value.turns.slice(0, index), turn.prompt),
       params: toParams(this.value.parameters),
+      sources: true,
     })
   }
 

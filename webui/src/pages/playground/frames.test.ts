@@ -73,6 +73,29 @@ describe('frames of an answer', () => {
     expect(failed).toMatchObject({ state: 'error', text: 'Hel' })
   })
 
+  it('keeps who guessed which part of the text, and takes no part twice', () => {
+    const told: Frame[] = [
+      frames[0] as Frame,
+      {
+        ...at,
+        seq: 2,
+        type: 'delta',
+        text: 'Hel',
+        pieces: [
+          { text: 'H', source: null },
+          { text: 'el', source: 'ngram' },
+        ],
+      },
+      { ...at, seq: 3, type: 'delta', text: 'lo', pieces: [{ text: 'lo', source: 'lookahead' }] },
+    ]
+    const half = play(newAnswer('c', 'a', 'm'), told.slice(0, 2))
+    expect(play(half, told).guessed).toEqual([
+      { start: 1, end: 3, source: 'ngram' },
+      { start: 3, end: 5, source: 'lookahead' },
+    ])
+    expect(play(newAnswer('c', 'a', 'm'), frames.slice(0, 3)).guessed).toBeUndefined()
+  })
+
   it('calls an answer stopped when its reader stopped it', () => {
     const half = { ...play(newAnswer('c', 'a', 'm'), frames.slice(0, 3)), stopping: true }
     expect(play(half, frames)).toMatchObject({ state: 'stopped', text: 'Hello' })

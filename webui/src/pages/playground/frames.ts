@@ -1,9 +1,13 @@
 // Frames of an answer (docs/contracts.md §7) and what becomes of them. Pure, so that every order can be tested.
 
+import { extended, type Piece, type Span } from './drafted/spans'
+
 export interface Usage {
   prompt_tokens: number
   completion_tokens: number
   prompt_tokens_details?: { cached_tokens?: number } | null
+  /** Of the generated tokens: guessed before the model said them. Absent: the engine does not tell. */
+  completion_tokens_details?: { accepted_prediction_tokens?: number } | null
 }
 export interface Timing {
   ttft_ms: number | null
@@ -19,7 +23,7 @@ interface Numbered {
 export type Frame = Numbered &
   (
     | { type: 'started'; request_id: string; model: string }
-    | { type: 'delta'; text: string }
+    | { type: 'delta'; text: string; pieces?: Piece[] }
     | { type: 'done'; finish_reason: string | null; usage: Usage | null; timing: Timing | null }
     | { type: 'error'; message: string; code: string; hint?: string }
   )
@@ -32,6 +36,8 @@ export interface Answer {
   model: string
   state: AnswerState
   text: string
+  /** What of `text` was guessed; undefined: nobody told. */
+  guessed?: Span[]
   /** Sequence number of the last frame that is in `text`. */
   seq: number
   /** True once the request has left: from then on it is resumed, never started again. */
@@ -84,7 +90,14 @@ export function applyFrame(answer: Answer, frame: Frame): Answer | 'gap' {
     case 'started':
       return { ...next, requestId: frame.request_id }
     case 'delta':
-      return { ...next, state: 'streaming', text: answer.text + frame.text }
+      return {
+        ...next,
+        state: 'streaming',
+        text: answer.text + frame.text,
+        guessed: frame.pieces
+          ? extended(answer.guessed ?? [], answer.text.length, frame.pieces)
+          : answer.guessed,
+      }
     case 'done':
       return {
         ...next,

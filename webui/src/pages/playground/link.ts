@@ -7,6 +7,8 @@ export interface StartBody {
   model: string
   messages: Message[]
   params: Record<string, unknown>
+  /** Asks for who guessed which part of the answer; engines that can't tell answer as ever. */
+  sources: true
 }
 
 /** A way to the platform for answers. Frames come back through its owner, in any order and number. */

@@ -1,6 +1,6 @@
 import { Collapse, Form, InputNumber, Select, Space } from 'antd'
 import { useNodes } from '@/api/operations'
-import type { EngineInfo } from '@/api/types'
+import type { EngineInfo, JsonSchema } from '@/api/types'
 import { useText } from '@/i18n'
 import { SchemaFields } from './SchemaFields'
 
@@ -27,6 +27,13 @@ export function AdvancedFields({
   )
 }
 
+/** An engine that says who can guess has a card of its own for it. */
+function withoutSpeculation({ capabilities, options_schema }: EngineInfo): JsonSchema {
+  if (!capabilities.proposers?.length) return options_schema
+  const { speculation: _speculation, ...properties } = options_schema.properties ?? {}
+  return { ...options_schema, properties }
+}
+
 function Fields({ engine }: { engine: EngineInfo | undefined }) {
   const t = useText()
   const text = t.deployments.form
@@ -48,7 +55,9 @@ function Fields({ engine }: { engine: EngineInfo | undefined }) {
         <Amount name="kv_cache_mib" label={text.kvCache} extra={text.kvCacheHint} unit="MiB" />
         <Placement />
       </div>
-      {engine?.options_schema.properties && <SchemaFields schema={engine.options_schema} path="options" />}
+      {engine?.options_schema.properties && (
+        <SchemaFields schema={withoutSpeculation(engine)} path="options" />
+      )}
     </>
   )
 }

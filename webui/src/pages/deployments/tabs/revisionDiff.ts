@@ -35,5 +35,8 @@ export function differences(before: Revision, after: Revision): Difference[] {
       found.push({ field, from: text(before[field]), to: text(after[field]) })
     }
   }
+  if (before.draft_version !== after.draft_version) {
+    found.push({ field: 'draft_version', from: before.draft_label ?? '–', to: after.draft_label ?? '–' })
+  }
   return found
 }
