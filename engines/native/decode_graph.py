@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from engines.native.graph_buckets import keys_bucket, rows_bucket
 from engines.native.kernels.masks import mask_logits
 from engines.native.kernels.prep import prepare
 from engines.native.kernels.sampling import Append
@@ -25,33 +26,17 @@ from engines.native.ops.base import Batch
 from engines.native.sample.triton_sampler import TritonSampler
 from engines.native.state import Rows, pinned
 from engines.native.step import StepPlan, TokenMasks
+from engines.native.verify_graph import VerifyGraphs
 
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
 
 log = logging.getLogger(__name__)
 
-SMALLEST_KEYS = 512
 LOGITS, PLAIN, FILTERED = "logits", "plain", "filtered"
 """How far a graph goes: to the logits; to tokens; to tokens among those that top-k, top-p and min-p leave."""
 MAX_GRAPHS = 512
 """Each holds some device memory of the driver's, of which no plan knows."""
-
-
-def rows_bucket(rows: int) -> int:
-    """1, 2, 4, 8, then multiples of 8 to 64, of 16 to 256, of 32 beyond."""
-    if rows <= 8:
-        return 1 << (rows - 1).bit_length()
-    step = 8 if rows <= 64 else 16 if rows <= 256 else 32
-    return -(-rows // step) * step
-
-
-def keys_bucket(keys: int, longest: int) -> int:
-    """Quarters of powers of two: a bound on keys sets the length of attention's splits, and a loose one unbalances."""
-    if keys <= SMALLEST_KEYS:
-        return min(SMALLEST_KEYS, longest)
-    step = 1 << ((keys - 1).bit_length() - 3)
-    return min(-(-keys // step) * step, longest)
 
 
 @dataclass(slots=True)
@@ -104,6 +89,10 @@ class DecodeGraphs:
         count = rows_bucket(rows.tokens.shape[0])
         self._places = torch.arange(count + 1, dtype=torch.int32, device=rows.device)
         self._every = self._places[:count].long()
+
+    def verifying(self) -> VerifyGraphs:
+        """Those of passes with drafts, in the same memory."""
+        return VerifyGraphs(self._model, self._rows, self._sampler, self.capture)
 
     def takes(self, plan: StepPlan) -> bool:
         return bool((plan.count == 1).all() and plan.sample.all())

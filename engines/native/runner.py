@@ -32,6 +32,7 @@ from engines.native.speculation import drawing, verify
 from engines.native.state import Rows, StepInputs
 from engines.native.step import Finished, Pending, StepOutput, StepPlan, TokenMasks
 from engines.native.swap_costs import NEVER, SwapCosts, measure
+from engines.native.verify_graph import warm_up_plans
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class ModelRunner:
         self.sampler = model.ops.sampler(sizes.max_num_seqs, config.vocab, device)
         self.sampler.look_back_at(self.rows.tokens)
         self._graphs = None if model.offloaded else model.ops.graphs(model, self.rows, self.sampler)
+        self._verify_graphs = None if self._graphs is None else self._graphs.verifying()
         self._prompt_len = np.zeros(sizes.max_num_seqs, np.int32)
         self._prompt_logprobs = np.full(sizes.max_num_seqs, -1, np.int32)
 
@@ -151,12 +153,16 @@ class ModelRunner:
             for start, tokens in ((0, count), (count, 1), (count + 1, 1)):
                 row, first, much = np.array([[0], [start], [tokens]], np.int32)
                 self.launch(StepPlan(row, first, much, sample=np.array([start >= count]))).wait()
+        if self._verify_graphs is not None and self.verifies_trees:
+            for plan in warm_up_plans(longest):
+                self.launch(plan).wait()
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         self.rows.append_blocks(plan)
         if plan.drafts is not None:
-            return self._verify(plan)
+            graphed = self._verify_graphs
+            return graphed.launch(plan) if graphed is not None and graphed.takes(plan) else self._verify(plan)
         graphs = self._graphs
         if graphs is None or not graphs.takes(plan):
             undrawn = self._pass(plan)
@@ -274,7 +280,7 @@ class ModelRunner:
             logits_index=rows.send(logits_index),
             max_query=int(plan.count.max()),
             max_seq=max_seq,
-            spans=spans_of(plan.start, plan.count),
+            spans=spans_of(plan.start, plan.count, 0 if plan.drafts is None else len(plan.drafts.nodes)),
         )
 
     def _sample(

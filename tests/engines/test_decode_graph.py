@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.native.config import EngineConfig
-from engines.native.decode_graph import DecodeGraphs, keys_bucket, rows_bucket
+from engines.native.decode_graph import DecodeGraphs
+from engines.native.graph_buckets import keys_bucket, rows_bucket
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from engines.native.step import StepPlan, TokenMasks

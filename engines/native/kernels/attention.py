@@ -15,14 +15,13 @@ import triton
 import triton.language as tl
 
 from engines.native.kernels import INTERPRETED
+from engines.native.kernels.ancestors import last_seen, sees
 from engines.native.kernels.attention_plan import Launch, Workspace
 from engines.native.kernels.dependent import begin, dependent, wait
 from engines.native.kernels.quantized_keys import form, quantized_keys
 from engines.native.quantized_kv import Pool, QuantizedPool
 
 LOG2_E = 1.4426950408889634
-MERGED = tl.constexpr(4096)
-"""Values that a merge reads at once: 32 registers of each of 128 threads."""
 
 
 @triton.jit
@@ -53,9 +52,10 @@ def _fold(top, total, acc, s, v, scale, MASKED: tl.constexpr):
 
 @triton.jit
 def _keys(
-    q, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, end, scale,
+    q, q_pos, word, context, top, total, acc, k_cache, v_cache, table, block_stride, first, end, scale,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr, INNER: tl.constexpr,
+    TREE: tl.constexpr,
 ):  # fmt: skip
     """Attend to the keys [first, end) of one row. Unmasked: whole tiles that every query sees."""
     d = tl.arange(0, BLOCK_D)
@@ -87,9 +87,7 @@ def _keys(
         if INNER > 0:  # tanh, by way of the logistic function; `scale` is the cap's
             s = 2.0 * tl.sigmoid(s * INNER) - 1.0
         if MASKED:
-            seen = (k_pos[None, :] <= q_pos[:, None]) & inside[None, :]
-            if WINDOW > 0:
-                seen = seen & (k_pos[None, :] > q_pos[:, None] - WINDOW)
+            seen = sees(k_pos, q_pos, word, context, WINDOW, TREE) & inside[None, :]
             s = tl.where(seen, s, float("-inf"))
         top, total, acc = _fold(top, total, acc, s, v, scale, MASKED)
     return top, total, acc
@@ -135,23 +133,25 @@ def _merge(
 @triton.jit(
     # Lengths and offsets that change from step to step must not compile another kernel in the middle of serving.
     do_not_specialize=["n_rows", "table_stride", "split_tokens", "max_splits"],
-    do_not_specialize_on_alignment=["cu_query", "seq_lens", "tables"],
+    do_not_specialize_on_alignment=["cu_query", "seq_lens", "tables", "ancestors"],
 )
 def paged_attention_kernel(
-    q, k_cache, v_cache, k_scales, v_scales, out, cu_query, seq_lens, tables, partial, stats, arrived,
-    n_rows, table_stride, block_stride, head_stride, scale, split_tokens, max_splits,
+    q, k_cache, v_cache, k_scales, v_scales, out, cu_query, seq_lens, tables, ancestors,
+    partial, stats, arrived, n_rows, table_stride, block_stride, head_stride, scale, split_tokens, max_splits,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
-    INNER: tl.constexpr, DEPENDENT: tl.constexpr, KV: tl.constexpr,
+    INNER: tl.constexpr, DEPENDENT: tl.constexpr, KV: tl.constexpr, TREE: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
     tanh(s × INNER / 2) before it is scaled. KV: "" for pools of the dtype of q, else of 8 bits as
     `quantized_keys.form` names them, where a pool's places count pairs of values.
 
-    Lengths and tables are there before the first layer of a pass: they are read before the kernel in front has ended.
+    Lengths, tables and words are there before the first layer of a pass: they are read before the kernel in front has
+    ended.
 
-    MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits.
+    MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits. TREE: `ancestors` has a word for
+    each query (`kernels.ancestors`), else it is None. TOGETHER: splits that a merge reads at once.
     """
     begin(DEPENDENT)
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last blocks of a prompt see the most keys: start them first
@@ -170,10 +170,19 @@ def paged_attention_kernel(
         return
     seq_len = tl.load(seq_lens + row)
     context = seq_len - q_len
+    word = 0
     first = 0
-    if WINDOW > 0:
-        first = tl.maximum(context + q_first - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
-    last = tl.minimum(context + q_first + BLOCK_Q, seq_len)  # end of the keys that this block's queries see
+    if TREE:
+        query_of = q_first + tl.arange(0, BLOCK_M) // GROUP
+        asked = (tl.arange(0, BLOCK_M) < BLOCK_Q * GROUP) & (query_of < q_len)
+        word = tl.load(ancestors + q_start + query_of, mask=asked, other=1)
+        if WINDOW > 0:
+            first = tl.maximum(context - WINDOW + 1, 0) // BLOCK_N * BLOCK_N  # depths are not known to the block
+        last = tl.minimum(context + last_seen(word, query_of, asked) + 1, seq_len)
+    else:
+        if WINDOW > 0:
+            first = tl.maximum(context + q_first - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
+        last = tl.minimum(context + q_first + BLOCK_Q, seq_len)  # end of the keys that this block's queries see
     n_splits = tl.maximum(tl.cdiv(last - first, split_tokens), 1)
     if split >= n_splits:
         wait(DEPENDENT)
@@ -197,26 +206,28 @@ def paged_attention_kernel(
         query = query.to(tl.float32)
     q_pos = context + q_index
     whole = first  # end of the tiles that need no mask; a decode's single masked tile is not worth a second loop
-    if WINDOW == 0 and not ONE_BLOCK:
-        whole += tl.maximum(tl.minimum(end, context + q_first + 1) - first, 0) // BLOCK_N * BLOCK_N
+    TWICE: tl.constexpr = WINDOW == 0 and (TREE or not ONE_BLOCK)
+    if TWICE:
+        seen_by_all = context + 1 if TREE else context + q_first + 1
+        whole += tl.maximum(tl.minimum(end, seen_by_all) - first, 0) // BLOCK_N * BLOCK_N
     if KV == "":
         top = tl.full([BLOCK_M], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK_M], tl.float32)
         acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-        if WINDOW == 0 and not ONE_BLOCK:
+        if TWICE:
             top, total, acc = _keys(
-                query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, first, whole, scale,
-                HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER,
+                query, q_pos, word, context, top, total, acc, k_cache, v_cache, table, block_stride, first, whole,
+                scale, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER, TREE,
             )  # fmt: skip
         top, total, acc = _keys(
-            query, q_pos, top, total, acc, k_cache, v_cache, table, block_stride, whole, end, scale,
-            HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER,
+            query, q_pos, word, context, top, total, acc, k_cache, v_cache, table, block_stride, whole, end,
+            scale, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER, TREE,
         )  # fmt: skip
     else:
         top, total, acc = quantized_keys(
-            query, q_pos, k_cache, v_cache, k_scales, v_scales, table, block_stride, head, head_stride,
+            query, q_pos, word, context, k_cache, v_cache, k_scales, v_scales, table, block_stride, head, head_stride,
             first, whole, end, scale,
-            BLOCK_M, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, ONE_BLOCK, WIDE, INTERP, INNER, KV,
+            BLOCK_M, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, WINDOW, TWICE, WIDE, INTERP, INNER, KV, TREE,
         )  # fmt: skip
 
     if n_splits == 1:
@@ -235,21 +246,22 @@ def paged_attention_kernel(
         tl.store(arrived + item, 0)  # every split has arrived: ready for the next launch
         _merge(
             partial, stats, out, base, split_stride, n_splits, q_len, q_first, first_place,
-            GROUP, HEAD_DIM, BLOCK_D, BLOCK_Q, MERGE_M, max(1, MERGED // (MERGE_M * BLOCK_D)),
+            GROUP, HEAD_DIM, BLOCK_D, BLOCK_Q, MERGE_M, TOGETHER,
         )  # fmt: skip
 
 
 def paged_attention(
     q: torch.Tensor, k_cache: Pool, v_cache: Pool, out: torch.Tensor, cu_query: torch.Tensor, seq_lens: torch.Tensor,
     block_tables: torch.Tensor, *, scale: float, window: int, launch: Launch, workspace: Workspace,
-    softcap: float = 0.0,
+    softcap: float = 0.0, ancestors: torch.Tensor | None = None,
 ) -> None:  # fmt: skip
     """Causal attention of ragged queries q [t, hq, d] over pools [B, hk, s, d] into out [t, hq, d]; `launch` must have
     been planned for pools of their kind.
 
     q and out are contiguous; the pools have equal strides, and contiguous pages [s, d].
     cu_query int32 [n + 1], seq_lens int32 [n], block_tables int32 [n, width] with unit stride in a row. Tokens past
-    cu_query[n] are left as they are. softcap > 0: scaled scores become softcap × tanh(score / softcap).
+    cu_query[n] are left as they are. softcap > 0: scaled scores become softcap × tanh(score / softcap). ancestors:
+    int32 [t], as in `Batch`; words other than 0 only in rows of at most 32 queries.
     """
     kv_heads, page, head_dim = k_cache.shape[1:]
     group = q.shape[1] // kv_heads
@@ -262,7 +274,7 @@ def paged_attention(
     if isinstance(k_cache, QuantizedPool) and isinstance(v_cache, QuantizedPool):
         kind, scales = form(k_cache.kind, q.device), [k_cache.scales, v_cache.scales]
     paged_attention_kernel[(launch.query_blocks, kv_heads, launch.splits)](
-        q, *pools, *scales, out, cu_query, seq_lens, block_tables,
+        q, *pools, *scales, out, cu_query, seq_lens, block_tables, ancestors,
         workspace.partial, workspace.stats, workspace.arrived,
         seq_lens.numel(), block_tables.stride(0), pools[0].stride(0), pools[0].stride(1),
         (softcap or scale) * LOG2_E, launch.split_tokens, launch.splits,
@@ -270,5 +282,6 @@ def paged_attention(
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=pools[0].numel() >= 2**31, INTERP=INTERPRETED,
         INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows, KV=kind,
+        TREE=ancestors is not None, TOGETHER=launch.together,
         num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
     )  # fmt: skip

@@ -11,12 +11,13 @@ Kind = Literal["decode", "chunk", "prefill"]
 
 PROGRAMS = 2  # per processor, where splits can make as many
 MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
-MIN_SPLIT_DECODE = {1024: 64, 1 << 31: 128}  # up to so many keys; measured on an H200, batch 1 and 8
+MIN_SPLIT_FEW = {1024: 64, 1 << 31: 128}  # up to so many keys, of few queries; measured on an H200, batch 1 and 8
 SHORT, MANY = (
     768,
     4,
 )  # with so few keys and so many work items per processor, more programs at once pay more than stages
-MAX_SPLIT = 4096  # keys per split of a decode, even where rows alone fill the device: a long row among short ones
+MAX_TREE = 32  # queries of a row that are nodes of a tree
+MAX_SPLIT = 4096  # keys per split of few queries, even where rows alone fill the device: a long row among short ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,15 @@ class Device:
         return cls(found.multi_processor_count, (found.major, found.minor))
 
 
+MERGED, MERGED_CHUNK = 4096, 16_384
+"""Values that a merge reads at once: 32 registers of each of 128 threads; 128 where a tile leaves them free. A step of
+a merge costs one wait for memory, whatever it reads, and a row of several queries has many values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Grid and constants of one launch. block_q: query tokens per block; merge_m: power of 2 that the rows in use of a
-    block fit in; split_tokens: keys per split."""
+    block fit in; split_tokens: keys per split; together: splits that a merge reads at once."""
 
     tile: Tile
     block_d: int
@@ -106,14 +112,15 @@ class Launch:
     one_block: bool
     split_tokens: int
     splits: int
+    together: int
 
 
 def plan(
     *, tokens: int, rows: int, group: int, kv_heads: int, head_dim: int, max_query: int, max_seq: int, window: int,
-    dtype: torch.dtype, device: Device, pairs: bool = False,
+    dtype: torch.dtype, device: Device, pairs: bool = False, tree: bool = False,
 ) -> Launch:  # fmt: skip
     """Cut a launch of `tokens` queries in `rows` rows. max_query, max_seq: upper bounds known on the host. dtype: of
-    the queries. pairs: whether the pools are in 8 bits.
+    the queries. pairs: whether the pools are in 8 bits. tree: whether queries see what their words say.
 
     Raises ValueError for a head size over 256.
     """
@@ -128,28 +135,32 @@ def plan(
     block_q = block_m // group
     one_block = max_query <= block_q
     query_blocks = rows if one_block else tokens // block_q + rows
-    keys = max_seq if window == 0 else min(max_seq, window + block_q + tile.block_n)
+    ahead = max(block_q, min(max_query, MAX_TREE)) if tree else block_q  # keys of the pass that a block may see
+    keys = max_seq if window == 0 else min(max_seq, window + ahead + tile.block_n)
     wanted = max(1, PROGRAMS * device.processors // max(query_blocks * kv_heads, 1))
     size = -(-keys // wanted)
-    if kind == "decode":
-        smallest = next(size for longest, size in MIN_SPLIT_DECODE.items() if keys <= longest)
-        size = min(max(size, smallest), MAX_SPLIT)
-    else:
+    if kind == "prefill" and not tree:
         size = max(size, MIN_SPLIT)
+    else:
+        smallest = next(size for longest, size in MIN_SPLIT_FEW.items() if keys <= longest)
+        size = min(max(size, smallest), MAX_SPLIT)
     items = query_blocks * kv_heads * keys / size
     if pairs and kind == "decode" and size >= LONG_SPLIT and items <= FEW * device.processors:
         tile = few_tile(head_dim, tile, device)
     split_tokens = -(-size // tile.block_n) * tile.block_n
     splits = max(1, -(-keys // split_tokens))
+    block_d, merge_m = max(32 if pairs else 16, _power_of_2(head_dim)), min(block_m, rows_used)  # a product takes 16
+    merged = MERGED_CHUNK if kind == "chunk" and dtype != torch.float32 and not pairs else MERGED
     return Launch(
         tile=tile,
-        block_d=max(32 if pairs else 16, _power_of_2(head_dim)),  # a product takes 16 or more at a time
+        block_d=block_d,
         block_q=block_q,
-        merge_m=min(block_m, rows_used),
+        merge_m=merge_m,
         query_blocks=query_blocks,
         one_block=one_block,
         split_tokens=split_tokens,
         splits=splits,
+        together=max(1, merged // (merge_m * block_d)),
     )
 
 

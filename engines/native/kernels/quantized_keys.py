@@ -18,6 +18,8 @@ import torch
 import triton
 import triton.language as tl
 
+from engines.native.kernels.ancestors import sees
+
 FP8_UNIT = "fp8 unit"
 """Form of "fp8" pools where the GPU has the instruction."""
 FP16_MOST = tl.constexpr(65504.0)
@@ -99,10 +101,11 @@ def high(pairs, KV: tl.constexpr, INTERP: tl.constexpr):
 
 @triton.jit
 def _tiles(
-    even, odd, q_pos, top, total, acc_even, acc_odd, k_cache, v_cache, k_scales, v_scales, table, block_stride,
-    first, end, scale, inner,
+    even, odd, q_pos, word, context, top, total, acc_even, acc_odd, k_cache, v_cache, k_scales, v_scales, table,
+    block_stride, first, end, scale, inner,
     HALF: tl.constexpr, BLOCK_H: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
     MASKED: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr, CAPPED: tl.constexpr, KV: tl.constexpr,
+    TREE: tl.constexpr,
 ):  # fmt: skip
     """As `attention._keys`: the keys [first, end) of one row, in tiles of BLOCK_N. inner: CAPPED, what goes into the
     hyperbolic tangent; of int8 the keys' scales come to it."""
@@ -144,9 +147,7 @@ def _tiles(
             s = 2.0 * tl.sigmoid(s * inner) - 1.0
         s = s * scale
         if MASKED:
-            seen = (k_pos[None, :] <= q_pos[:, None]) & inside[None, :]
-            if WINDOW > 0:
-                seen = seen & (k_pos[None, :] > q_pos[:, None] - WINDOW)
+            seen = sees(k_pos, q_pos, word, context, WINDOW, TREE) & inside[None, :]
             s = tl.where(seen, s, float("-inf"))
         weighed = s
         if KV == "int8":
@@ -169,13 +170,14 @@ def _tiles(
 
 @triton.jit
 def quantized_keys(
-    query, q_pos, k_cache, v_cache, k_scales, v_scales, table, block_stride, head, head_stride, first, whole, end,
-    scale,
+    query, q_pos, word, context, k_cache, v_cache, k_scales, v_scales, table, block_stride, head, head_stride,
+    first, whole, end, scale,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr, INNER: tl.constexpr,
-    KV: tl.constexpr,
+    WINDOW: tl.constexpr, TWICE: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr, INNER: tl.constexpr,
+    KV: tl.constexpr, TREE: tl.constexpr,
 ):  # fmt: skip
-    """(top, total, acc) of the keys [first, end), those before `whole` without masks. query [M, D]; k_cache, v_cache:
+    """(top, total, acc) of the keys [first, end), those before `whole` without masks (TWICE: there
+    may be such). query [M, D]; k_cache, v_cache:
     int16, of this head; block_stride, head_stride: in pairs. k_scales, v_scales: of all heads."""
     HALF: tl.constexpr = HEAD_DIM // 2
     if not INTERP and query.dtype != tl.float32:
@@ -196,16 +198,16 @@ def quantized_keys(
     total = tl.zeros([BLOCK_M], tl.float32)
     acc_even = tl.zeros([BLOCK_M, BLOCK_D // 2], tl.float32)
     acc_odd = tl.zeros([BLOCK_M, BLOCK_D // 2], tl.float32)
-    if WINDOW == 0 and not ONE_BLOCK:
+    if TWICE:
         top, total, acc_even, acc_odd = _tiles(
-            even, odd, q_pos, top, total, acc_even, acc_odd, k_cache, v_cache, k_scales, v_scales, table, block_stride,
-            first, whole, scale, inner,
-            HALF, BLOCK_D // 2, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER > 0, KV,
+            even, odd, q_pos, word, context, top, total, acc_even, acc_odd, k_cache, v_cache, k_scales, v_scales,
+            table, block_stride, first, whole, scale, inner,
+            HALF, BLOCK_D // 2, PAGE, BLOCK_N, WINDOW, False, WIDE, INTERP, INNER > 0, KV, TREE,
         )  # fmt: skip
     top, total, acc_even, acc_odd = _tiles(
-        even, odd, q_pos, top, total, acc_even, acc_odd, k_cache, v_cache, k_scales, v_scales, table, block_stride,
-        whole, end, scale, inner,
-        HALF, BLOCK_D // 2, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER > 0, KV,
+        even, odd, q_pos, word, context, top, total, acc_even, acc_odd, k_cache, v_cache, k_scales, v_scales,
+        table, block_stride, whole, end, scale, inner,
+        HALF, BLOCK_D // 2, PAGE, BLOCK_N, WINDOW, True, WIDE, INTERP, INNER > 0, KV, TREE,
     )  # fmt: skip
     acc = tl.interleave(acc_even, acc_odd)
     if KV != "int8":

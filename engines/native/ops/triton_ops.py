@@ -46,7 +46,7 @@ class _Where:
 class Part:
     """One attention launch. tokens: its queries in the pass; cu_query counts from the first of them. max_seq: bound of
     seq_lens. pairs: whether it reads pools in 8 bits. prompts: how many whole prompts a library attends to instead, 0
-    for the kernel."""
+    for the kernel. ancestors: of these queries, as in `Batch`."""
 
     tokens: slice
     cu_query: torch.Tensor
@@ -56,6 +56,7 @@ class Part:
     pairs: bool
     launch: Launch
     prompts: int
+    ancestors: torch.Tensor | None
 
 
 class TritonOps:
@@ -64,7 +65,7 @@ class TritonOps:
     Inputs are contiguous, as the model makes them. Raises ValueError for tensors on a CPU, unless Triton interprets.
     """
 
-    trees = False
+    trees = True
     _write: Callable[..., torch.Tensor] = staticmethod(fused.rope_and_cache)
 
     def __init__(self) -> None:
@@ -154,6 +155,7 @@ class TritonOps:
             paged_attention(
                 q[part.tokens], keys, values, out[part.tokens], part.cu_query, part.seq_lens, tables,
                 scale=scale, window=window, softcap=softcap, launch=part.launch, workspace=workspace,
+                ancestors=part.ancestors,
             )  # fmt: skip
         return out
 
@@ -172,24 +174,29 @@ class TritonOps:
         kv_heads, _, head_dim = k_cache.shape[1:]
         parts: list[Part] = []
 
-        def add(rows: slice, tokens: slice, cu_query: torch.Tensor, max_query: int, max_seq: int, whole: int) -> None:
+        def add(
+            rows: slice, tokens: slice, cu_query: torch.Tensor, max_query: int, max_seq: int, whole: int,
+            words: torch.Tensor | None = None,
+        ) -> None:  # fmt: skip
             pairs = self._pairs(rows.stop - rows.start, max_query, max_seq)
             launch = plan(
                 tokens=tokens.stop - tokens.start, rows=rows.stop - rows.start, group=q.shape[1] // kv_heads,
                 kv_heads=kv_heads, head_dim=head_dim, max_query=max_query, max_seq=max_seq, window=window,
-                dtype=q.dtype, device=device, pairs=pairs,
+                dtype=q.dtype, device=device, pairs=pairs, tree=words is not None,
             )  # fmt: skip
             lengths, tables = batch.seq_lens[rows], batch.block_tables[rows]
-            parts.append(Part(tokens, cu_query, lengths, tables, max_seq, pairs, launch, whole))
+            own = None if words is None else words[tokens]
+            parts.append(Part(tokens, cu_query, lengths, tables, max_seq, pairs, launch, whole, own))
 
-        everything = Span(slice(0, len(batch.seq_lens)), slice(0, len(q)), batch.max_query)
+        everything = Span(slice(0, len(batch.seq_lens)), slice(0, len(q)), batch.max_query, tree=True)
         for place, span in enumerate(batch.spans or [everything]):
             rows, tokens = span.rows, span.tokens
             cu_query = batch.cu_query[rows.start : rows.stop + 1]
             cu_query = cu_query - tokens.start if tokens.start else cu_query
             head = prompts.get(place, 0)
             if not head or 0 < window < span.prompt:
-                add(rows, tokens, cu_query, span.max_query, span.prompt or batch.max_seq, 0)
+                words = batch.ancestors if span.tree and not span.prompt else None
+                add(rows, tokens, cu_query, span.max_query, span.prompt or batch.max_seq, 0, words)
             elif head == span.prompt:
                 add(rows, tokens, cu_query, head, head, rows.stop - rows.start)
             else:  # the rest of each prompt is a chunk behind its head

@@ -57,8 +57,10 @@ def paged_case(
     return Paged(*on_device, max_query=max(query_lens), max_seq=max(seq_lens))
 
 
-def attention(case: Paged, scale: float, window: int, softcap: float = 0.0) -> torch.Tensor:
-    """[t, hq, d] float64; zeros for the tokens of a row whose seq_len is 0."""
+def attention(
+    case: Paged, scale: float, window: int, softcap: float = 0.0, words: torch.Tensor | None = None
+) -> torch.Tensor:
+    """[t, hq, d] float64; zeros for the tokens of a row whose seq_len is 0. words: int32 [t], `Batch.ancestors`."""
     heads, head_dim = case.q.shape[1:]
     kv_heads, page = case.k_cache.shape[1:3]
     out = torch.zeros(case.q.shape, dtype=torch.float64, device=case.q.device)
@@ -80,9 +82,21 @@ def attention(case: Paged, scale: float, window: int, softcap: float = 0.0) -> t
             scores = softcap * (scores / softcap).tanh()
         back = torch.arange(n - (b - a), n, device=k.device)[:, None] - torch.arange(n, device=k.device)[None, :]
         hidden = (back < 0) | (back >= window) if window else back < 0
+        if words is not None:
+            for query, word in enumerate(words[a:b].tolist()):
+                if word:
+                    hidden[query] = _hidden(word, n - (b - a), n, window)
         weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
         out[a:b] = torch.einsum("hqk,hkd->qhd", weights, v)
     return out
+
+
+def _hidden(word: int, context: int, length: int, window: int) -> torch.Tensor:
+    """bool [length], what a query does not see: all but the newest `window` of the tokens along its path."""
+    path = [*range(context), *(context + bit for bit in range(length - context) if word >> bit & 1)]
+    hidden = torch.ones(length, dtype=torch.bool)
+    hidden[path[-window:] if window else path] = False
+    return hidden
 
 
 def packed(

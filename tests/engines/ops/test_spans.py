@@ -25,6 +25,17 @@ def test_decodes_chunks_and_prompts_of_one_length_stand_apart():
     ]
 
 
+def test_rows_that_verify_stand_apart_whatever_they_try():
+    start, count = np.array([(9, 1), (5, 8), (7, 1), (0, LONG), (3, 1)], np.int32).T
+    assert spans_of(start, count, verified=2) == [
+        Span(slice(0, 2), slice(0, 9), 8, tree=True),
+        Span(slice(2, 3), slice(9, 10), 1),
+        Span(slice(3, 4), slice(10, 10 + LONG), LONG, LONG),
+        Span(slice(4, 5), slice(10 + LONG, 11 + LONG), 1),
+    ]
+    assert spans_of(start[:2], count[:2], verified=2) == [Span(slice(0, 2), slice(0, 9), 8, tree=True)]
+
+
 def test_one_kind_is_one_span():
     assert cut((3, 1), (8, 1)) == [Span(slice(0, 2), slice(0, 2), 1)]
     assert cut((0, LONG), (0, LONG)) == [Span(slice(0, 2), slice(0, 2 * LONG), LONG, LONG)]
