@@ -1,8 +1,9 @@
 """The scheduler's side of speculation: ask the proposers, let the budget choose, learn from what was said.
 
 While passes carry drafts, each is planned when the one before is committed: a guess needs to know what it follows.
-Where the budget finds nothing worth trying, passes go on as if nobody guessed, one behind the other on a GPU, and only
-every PROBE-th asks for guesses, which are compared with what is then said (`_shadows`).
+Where the budget finds nothing worth trying, passes go on as if nobody guessed, one behind the other on a GPU. Guesses
+are then asked for as often as costs OVERHEAD of the time, and rarer if they go on not paying; they are compared with
+what is then said (`_shadows`), so that it is noticed when they become worth a try.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from engines.native.step import Drafts, Int32, StepPlan, Verified
 
 log = logging.getLogger(__name__)
 
-PROBE = 16
-"""Plain passes between two askings for guesses, at first; each that finds nothing doubles them."""
-MAX_PROBE = 64
-EAGER = 2
+OVERHEAD, HIDDEN = 0.01, 0.1
+"""Share of a plain pass that asking in vain may take, on average; and where the device is busy meanwhile."""
+MAX_REST = 64
+"""Plain passes between two askings at most."""
+EAGER = 1
 """And after a request has come."""
 WATCHED = 6
 """Tokens that must have followed before a guess that was not tried is judged."""
@@ -86,8 +88,9 @@ class Speculator:
         self._history, self._padded, self._trees, self._clock = history, padded, trees, clock
         self._worth = [1.0] * len(proposers)
         self._choice: Choice = NONE  # of the newest asking
-        self._rest = PROBE  # plain passes between askings
-        self._resting = 0  # of them still to come
+        self._resting = 0  # plain passes until guesses are asked for again
+        self._refused = 0  # askings in a row whose guesses did not pay
+        self._asked = 0.0  # when the newest asking began, s
         self._flights: list[_Flight] = []
         self._shadows: dict[int, tuple[int, Tree]] = {}  # row → (tokens known then, what was guessed)
         self._seen: dict[int, int] = {}  # row → tokens that the proposers have seen
@@ -130,6 +133,7 @@ class Speculator:
         where nothing was asked."""
         if not len(rows) or not (self.active or self._resting <= 0):
             return None
+        self._asked = self._clock()
         self._show(list(self._seen))
         trees = dict.fromkeys(rows.tolist(), NOTHING)
         for source, proposer in list(self._proposers.items()):
@@ -146,9 +150,10 @@ class Speculator:
         self._choice = choose(list(survival.values()), decodes, most, self.costs, padded=self._padded)
         chosen: dict[int, Tree] = {}
         if self._choice is NONE:
-            self._resting, self._rest = self._rest, min(2 * self._rest, MAX_PROBE)
+            self._refused = self._refused + 1 if trees else 0
+            self._rest(decodes, free)
         else:
-            self._rest = PROBE
+            self._refused = 0
             if free:
                 chosen = _best(trees, survival, self._choice)
                 self._widest = max(map(len, chosen.values()), default=0)
@@ -156,6 +161,12 @@ class Speculator:
             if row not in chosen:
                 self._shadows[row] = (int(self._history.known[row]), tree)
         return chosen
+
+    def _rest(self, decodes: int, free: bool) -> None:
+        """After an asking in vain."""
+        share = (OVERHEAD if free else HIDDEN) * self.costs.plain(decodes)
+        passes = (self._clock() - self._asked) / share * 2 ** min(self._refused, 6)
+        self._resting = min(int(passes), MAX_REST)
 
     def pause(self) -> None:
         """Prompts are computed beside: nothing is tried."""

@@ -67,6 +67,13 @@ class Oracle:
         """Nothing is kept."""
 
 
+def every_guess_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a pass took the same time whatever it carries."""
+    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
+    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
+    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+
+
 def sure(count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full(count, 0.9, np.float32), np.zeros(count, np.int32)
 
@@ -112,9 +119,7 @@ def answers(config: EngineConfig, runner: ModelRunner, asked: list[SamplingParam
 def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
     config = config_of(model, strict=strict)
     runner = build_runner(config)
-    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
-    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
-    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    every_guess_is_tried(monkeypatch)
     accepted = 0
     for name, params in ASKED.items():
         asked = [params] * len(PROMPTS)
@@ -138,9 +143,7 @@ def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
 def test_all_kinds_of_requests_side_by_side(model, monkeypatch):
     config = config_of(model)
     runner = build_runner(config)
-    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
-    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
-    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    every_guess_is_tried(monkeypatch)
     asked = [ASKED[name] for name in ("greedy", "penalties", "drawn", "logprobs")]
     plain = answers(config, runner, asked)
     known = {tuple(prompt): each.token_ids for prompt, each in zip(PROMPTS, plain, strict=True)}
