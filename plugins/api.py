@@ -119,7 +119,9 @@ class Optimizer(Protocol):
         """argv of a child that speaks engines.protocol. On stdin it gets {"recipe", "paths": {file name: path},
         "format", "calibration": path of a JSONL or text file ("" = what the optimizer ships), "workdir": folder that a
         later attempt finds again, "staging": folder for the new version's files}; it reports {"files": [{"name",
-        "sha256", "size"}], "format", …}. Files lie in `staging` only when all are whole."""
+        "sha256", "size"}], "format", …}. Files lie in `staging` only when all are whole. "rules", if it judges its work
+        itself: [{"metric", "value", "limit", "better": "lower" | "higher", "passed"}]; one that is not passed rejects
+        the version, and the report's verdict is "failed"."""
         ...
 
 

@@ -17,12 +17,13 @@ import signal
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 import psutil
+import torch
 from tokenizers import Tokenizer
 
 from engines.api import size_text
@@ -36,6 +37,7 @@ from plugins.quantization.backends import Made, Order, Say
 from plugins.quantization.calibration import Calibration
 from plugins.quantization.export import Target
 from plugins.quantization.observe import KEPT_BYTES
+from plugins.quantization.sizes import training_files, training_memory
 from plugins.quantization.spec import Options, Problem
 from plugins.quantization.work import disk_full
 
@@ -133,12 +135,15 @@ def _check_room(options: Options, target: Target, group: int, given: Input) -> N
     for folder in (workdir, staging):
         folder.mkdir(parents=True, exist_ok=True)
     shared = workdir.stat().st_dev == staging.stat().st_dev
-    for folder, needed in ((workdir, size * (2 if shared else 1)), (staging, size)):
+    work = size * (2 if shared else 1)
+    if options.backend == "qat":
+        work += size + training_files(options.qat_train, _parameters(target), target.torch_dtype.itemsize)
+    for folder, needed in ((workdir, work), (staging, size)):
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise ChildError(
                 "disk_full",
-                f"the job needs {size_text(needed)} at {folder} (the finished layers, and the files made of them); "
+                f"the job needs {size_text(needed)} at {folder} (what it works with, and the files made of it); "
                 f"{size_text(free)} are free",
                 "Free some space, or choose a smaller scheme.",
             )
@@ -171,11 +176,16 @@ def written_bytes(options: Options, target: Target, group: int) -> int:
 def needed_memory(options: Options, target: Target) -> int:
     """Bytes, about. native: one layer in float32 a few times; with data its largest Hessian, that one's factor, the
     tokens on their way through the layers and what it keeps of them. llm_compressor: on a processor the whole model in
-    float32, a Hessian and its factor."""
+    float32, a Hessian and its factor. qat: as native, or what trains, where that is the processor."""
     every = target.shapes()
     if options.backend == "llm_compressor":
         widest = max(every[f"{ours}.weight"][1] for ours in target.modules().values())
-        return _TORCH_BYTES + 4 * sum(map(math.prod, every.values())) + 2 * widest**2 * 4
+        return _TORCH_BYTES + 4 * _parameters(target) + 2 * widest**2 * 4
+    if options.backend == "qat" and not torch.cuda.is_available():
+        logits = options.qat_rows * options.tokens * target.config.vocab
+        training = training_memory(options.qat_train, options.qat_recompute, _parameters(target), logits)
+        rounding = needed_memory(replace(options, backend="native"), target)
+        return max(rounding, _TORCH_BYTES + training)
     shapes = [shape for name, shape in every.items() if name.startswith("layers.0.") and len(shape) == 2]
     layer = sum(rows * columns for rows, columns in shapes) * 4
     table = target.config.vocab * target.config.hidden * 4
@@ -185,6 +195,10 @@ def needed_memory(options: Options, target: Target) -> int:
     tokens = options.samples * options.tokens
     streams = 2 * tokens * target.config.hidden * 4
     return _TORCH_BYTES + 4 * layer + table + 3 * widest**2 * 4 + streams + min(KEPT_BYTES, tokens * widest * 4)
+
+
+def _parameters(target: Target) -> int:
+    return sum(map(math.prod, target.shapes().values()))
 
 
 def _calibrated(
@@ -251,6 +265,8 @@ def _report(order: Order, made: Made, sizes: dict[str, int], seconds: float) -> 
         "fallbacks": made.fallbacks,
         "kept": sorted(order.kept),
         "mixed": made.mixed,
+        "training": made.training,
+        "rules": made.rules,
         "kv": {"format": options.kv_format, "scales": made.kv_scales},
         "embedding": options.embedding_format,
         "serve_options": _serve_options(options),
@@ -302,7 +318,8 @@ def main() -> int:
             order = msgspec.convert(given, Input, strict=True)
         except msgspec.ValidationError as error:
             raise ChildError("bad_spec", f"the spec is no spec of this job: {error}") from error
-        channel.report(run(order, channel))
+        report = run(order, channel)
+        channel.report(report, "ok" if all(rule["passed"] for rule in report["rules"]) else "failed")
     except ChildError as error:
         channel.error(error.code, error.message, error.hint)
         return 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from plugins.quantization.qat_options import PROPERTIES
+
 SM = ("cpu", "sm75", "sm80", "sm86", "sm89", "sm90", "sm100")
 """What a scheme is judged on: this machine's processor, and GPUs by compute capability (T4, A100, A10/RTX 30, L4/L40S/
 RTX 40, H100/H200, B200)."""
@@ -57,6 +59,12 @@ class Scheme:
     backends: tuple[str, ...] = ("native",)
     extra: tuple[str, ...] = field(default=())
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of those that have a meaning for it."""
+        grouped = ("group_size",) if self.grouped else ()
+        return COMMON + self.extra + grouped + (tuple(PROPERTIES) if "qat" in self.backends else ())
+
     def about(self) -> dict[str, Any]:
         """As plugins.api.Optimizer.schemes() has it, with the names of algorithms and back ends beside."""
         return {
@@ -71,7 +79,7 @@ class Scheme:
             "needs_data": self.needs_data,
             "algorithms": list(self.algorithms),
             "backends": list(self.backends),
-            "options": list(COMMON + self.extra + (("group_size",) if self.grouped else ())),
+            "options": list(self.options),
             "hardware": {sm: {"state": one.state, "reason": one.reason} for sm, one in self.hardware.items()},
             "gates": [
                 {
@@ -123,6 +131,8 @@ _INT8_GATES = (Gate(1.02, 0.97, _SMALL), Gate(1.015, 0.985))
 _FOUR_BIT_GATES = (Gate(1.28, 0.90, _SMALL), Gate(1.07, 0.98, 10_000_000_000), Gate(1.02, 0.99))
 _KV_GATES = (Gate(1.005, 0.995),)
 _BOTH = ("native", "llm_compressor")
+_TRAINED = (*_BOTH, "qat")
+"""8 bits lose too little for a training to win back."""
 
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
@@ -202,7 +212,7 @@ SCHEMES: dict[str, Scheme] = {
             gates=_FOUR_BIT_GATES,
             size_factor=_GROUPED,
             grouped=True,
-            backends=_BOTH,
+            backends=_TRAINED,
             extra=("damping", "act_order", "scale_search"),
         ),
         Scheme(
@@ -218,7 +228,7 @@ SCHEMES: dict[str, Scheme] = {
             gates=_FOUR_BIT_GATES,
             size_factor=_GROUPED + 4 / 128 / 16,
             grouped=True,
-            backends=_BOTH,
+            backends=_TRAINED,
             extra=("scale_search",),
         ),
         Scheme(

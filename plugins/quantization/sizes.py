@@ -13,3 +13,16 @@ def bytes_of(weight: QuantizedWeight) -> int:
     if weight.groups_of is not None:
         total += 4 * weight.groups_of.numel()
     return total
+
+
+def training_memory(train: str, recompute: bool, parameters: int, logits: int) -> int:
+    """Bytes that the back end qat computes in, about. parameters: of the model, logits: values of a step's. The model
+    and the trained one in float32; of what is trained its gradients and AdamW's two means; the rounded weights, once
+    between the steps of their rounding, and the distributions of both models."""
+    models = 8 * parameters + (12 * parameters if train == "full" else 0)
+    return models + (0 if recompute else 12 * parameters) + 24 * logits
+
+
+def training_files(train: str, parameters: int, width: int) -> int:
+    """Bytes on disk until it is done: the model as transformers reads it, codes before and after, two checkpoints."""
+    return parameters * (width + 2 + (24 if train == "full" else 0))

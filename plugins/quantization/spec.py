@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from engines.protocol import ChildError
-from plugins.quantization.schemes import COMMON, SCHEMES, Scheme
+from plugins.quantization import qat_options
+from plugins.quantization.schemes import SCHEMES, Scheme
 
 HEAD = "lm_head"
 MIN_ROWS, MIN_TOKENS = 32, 32
@@ -39,7 +40,7 @@ class Options:
     native back end. alpha: share of an activation's range that SmoothQuant moves into the weights. keep: layers that
     stay in 16 bits: names, patterns with *, or "re:…". on_fallback: "record" or "fail", where a layer can't be done as
     asked. budget_bytes: of all weights (mixed). samples, tokens: rows of calibration data and tokens of each. dtype: of
-    what stays in 16 bits; "auto" = as it is."""
+    what stays in 16 bits; "auto" = as it is. qat_…: of the back end qat (qat_options.PROPERTIES)."""
 
     scheme: str
     algorithm: str = ""
@@ -58,6 +59,15 @@ class Options:
     samples: int = 128
     tokens: int = 512
     dtype: str = "auto"
+    qat_train: str = "full"
+    qat_steps: int = 200
+    qat_rows: int = 4
+    qat_learning_rate: float = 1e-4
+    qat_rank: int = 16
+    qat_temperature: float = 1.0
+    qat_hidden: float = 0.0
+    qat_precision: str = "auto"
+    qat_recompute: bool = False
 
     @property
     def about(self) -> Scheme:
@@ -82,8 +92,8 @@ class Options:
 
     @property
     def needs_data(self) -> bool:
-        by_scheme = self.scheme in ("fp8_static", "mixed")
-        return by_scheme or self.kv_format == "fp8" or (self.quantizes_weights and self.method != "rtn")
+        always = self.scheme in ("fp8_static", "mixed") or self.backend == "qat"
+        return always or self.kv_format == "fp8" or (self.quantizes_weights and self.method != "rtn")
 
 
 _PROPERTIES: dict[str, dict[str, Any]] = {
@@ -95,8 +105,9 @@ _PROPERTIES: dict[str, dict[str, Any]] = {
     },
     "backend": {
         "title": "Back end",
-        "description": "native needs nothing more. llm_compressor makes its own Python environment on first use.",
-        "enum": ["native", "llm_compressor"],
+        "description": "native needs nothing more. llm_compressor makes its own Python environment on first use. "
+        "qat begins with what native makes and trains it to answer as the model does; it makes an environment, too.",
+        "enum": ["native", "llm_compressor", "qat"],
         "default": "native",
     },
     "group_size": {
@@ -188,6 +199,7 @@ _PROPERTIES: dict[str, dict[str, Any]] = {
         "enum": ["auto", "bfloat16", "float16", "float32"],
         "default": "auto",
     },
+    **qat_options.PROPERTIES,
 }
 
 
@@ -205,7 +217,7 @@ def spec_schema() -> dict[str, Any]:
 
 def options_schema(scheme: Scheme) -> dict[str, Any]:
     """JSON Schema of the options that have a meaning for `scheme`, its name left out."""
-    names = [*COMMON, *scheme.extra, *(["group_size"] if scheme.grouped else [])]
+    names = scheme.options
     properties = {name: dict(_PROPERTIES[name]) for name in _PROPERTIES if name in names}
     properties["algorithm"]["enum"] = ["", *scheme.algorithms]
     properties["backend"]["enum"] = list(scheme.backends)
@@ -253,7 +265,7 @@ def _wrong_combination(options: Options) -> Problem | None:
         return Problem(
             "backend", f"{options.backend} does not make {scheme.name}", f"Choose {' or '.join(scheme.backends)}."
         )
-    if options.method == "autoround" and options.backend == "native":
+    if options.method == "autoround" and options.backend != "llm_compressor":
         return Problem("algorithm", "autoround is llm_compressor's", "Set backend to llm_compressor, or choose gptq.")
     if options.backend == "llm_compressor" and (options.kv_format == "int8" or options.embedding_format != "none"):
         return Problem("backend", "llm_compressor makes no INT8 KV cache or embedding here", "Choose native.")
@@ -263,6 +275,26 @@ def _wrong_combination(options: Options) -> Problem | None:
         return Problem("group_size", f"it is {options.group_size}, no multiple of 8", "Choose 32, 64 or 128.")
     if options.budget_bytes and scheme.name != "mixed":
         return Problem("budget_bytes", f"{scheme.name} has a fixed size", "Leave it out, or choose the scheme mixed.")
+    return _wrong_training(options)
+
+
+def _wrong_training(options: Options) -> Problem | None:
+    if options.backend != "qat":
+        for name, about in qat_options.PROPERTIES.items():
+            if getattr(options, name) != about["default"]:
+                return Problem(name, "it is of the back end qat", "Set backend to qat, or leave it out.")
+        return None
+    if options.kv_format == "fp8":
+        hint = "Choose int8, whose scales are found while the model runs."
+        return Problem("kv", "scales of an FP8 cache are those of the weights before the training", hint)
+    if options.embedding_format != "none":
+        return Problem("embedding", "qat does not train the embedding", "Leave it out, or choose the back end native.")
+    if options.qat_train != "lora" and options.qat_rank != qat_options.PROPERTIES["qat_rank"]["default"]:
+        return Problem("qat_rank", f"{options.qat_train} has no rank", "Leave it out, or set qat_train to lora.")
+    trained = options.samples - qat_options.held_out(options.samples)
+    if options.qat_rows > trained:
+        reason = f"it is {options.qat_rows}, and {trained} of the {options.samples} rows are trained on"
+        return Problem("qat_rows", reason, "Take fewer, or ask for more calibration rows.")
     return None
 
 

@@ -1,5 +1,6 @@
 """An optimizer's child: the base's files, and one that tells how often it began. The recipe's `act` is how it behaves
-in its first attempt: "crash" with a finished layer in its workdir, "stop" without one, "refuse", "wait" for its end."""
+in its first attempt: "crash" with a finished layer in its workdir, "stop" without one, "refuse", "wait" for its end,
+"reject" by a rule of its own."""
 
 import hashlib
 import os
@@ -37,7 +38,10 @@ def main() -> int:
         files.append(_told(staging / name))
     (staging / "copied.json").write_text(f'{{"resumed_at": {done}}}')
     files.append(_told(staging / "copied.json"))
-    channel.report({"files": files, "format": spec["format"], "resumed_at": done, "fallbacks": []})
+    rule = {"metric": "gap_recovery", "value": 0.21, "limit": 0.3, "better": "higher", "passed": False}
+    rules = [rule] if act == "reject" else []
+    report = {"files": files, "format": spec["format"], "resumed_at": done, "fallbacks": [], "rules": rules}
+    channel.report(report, "failed" if rules else "ok")
     return 0
 
 

@@ -51,7 +51,7 @@ def run(run: JobRun) -> Outcome:
     before = {"size_bytes": row.base.size_bytes, **before}
     fallbacks, options = len(found.get("fallbacks") or []), found.get("serve_options") or {}
     after = {"size_bytes": size, "fallbacks": fallbacks, "serve_options": options, **after}
-    verdict, rules, reason = judged(row.gate, after)
+    verdict, rules, reason = judged(row.gate, after, found.get("rules") or [])
     row.report, row.base_figures, row.figures, row.rules = found, before, after, rules
     row.save(update_fields=["report", "base_figures", "figures", "rules", "updated_at"])
     shutil.rmtree(folder, ignore_errors=True)

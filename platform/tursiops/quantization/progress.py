@@ -12,7 +12,11 @@ from tursiops.jobs.models import Job, JobMetric, JobState
 MADE = 0.7  # of the progress bar: the optimizer's child
 TAKEN = 0.73  # the files are in the store and read
 _LAYER = re.compile(r"layer (\d+) of (\d+)")
-_PHASES = (("calibra", "calibrate"), ("layer", "quantize"), ("embedding", "quantize"), ("writ", "write"))
+_PHASES = (
+    ("calibra", "calibrate"),
+    *((word, "quantize") for word in ("train", "layer", "embedding")),
+    ("writ", "write"),
+)
 FIGURES = {"layer_loss": "loss", "layer_sqnr_db": "sqnr_db"}
 """Metrics of the built-in optimizer, a step for each layer → figures of a layer."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tursiops.core.moves import Move, Refusal
@@ -16,14 +16,25 @@ _NAMES = {
     "same_top": "The likeliest token is the base's in {value:.2%} of places",
     "kl": "The KL divergence is {value:.3g} nats per token",
     "fallbacks": "{value:.0f} products were not made as asked",
+    "gap_recovery": "Training won back {value:.1%} of what rounding lost",
 }
-_LIMITS = {"perplexity_ratio": "{:.4g} ×", "same_top": "{:.2%}", "kl": "{:.3g}", "fallbacks": "{:.0f}"}
+_LIMITS = {
+    "perplexity_ratio": "{:.4g} ×",
+    "same_top": "{:.2%}",
+    "kl": "{:.3g}",
+    "fallbacks": "{:.0f}",
+    "gap_recovery": "{:.0%}",
+}
 
 
-def judged(gate: Mapping[str, float], figures: Mapping[str, Any]) -> tuple[Verdict, list[dict[str, Any]], str]:
+def judged(
+    gate: Mapping[str, float], figures: Mapping[str, Any], own: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Verdict, list[dict[str, Any]], str]:
     """Verdict, a rule for each limit, and a sentence for people. A figure that was not measured is an error, never a
-    pass: a limit on it was asked for."""
+    pass: a limit on it was asked for. own: rules that the optimizer's child has judged by itself; no gate takes one
+    away."""
     rules = [_rule(name, gate[name], figures.get(name)) for name in BETTER if name in gate]
+    rules += [dict(rule) for rule in own]
     missing = [rule["metric"] for rule in rules if rule["value"] is None]
     failed = [rule for rule in rules if rule["value"] is not None and not rule["passed"]]
     if failed:
@@ -41,8 +52,9 @@ def _rule(name: str, limit: float, value: float | None) -> dict[str, Any]:
 
 def _told(rule: dict[str, Any]) -> str:
     side = "at most" if rule["better"] == "lower" else "at least"
-    value = _NAMES[rule["metric"]].format(value=rule["value"])
-    return f"{value}; {side} {_LIMITS[rule['metric']].format(rule['limit'])} is asked."
+    metric = rule["metric"]
+    value = _NAMES.get(metric, f"{metric} is {{value:.4g}}").format(value=rule["value"])
+    return f"{value}; {side} {_LIMITS.get(metric, '{:.4g}').format(rule['limit'])} is asked."
 
 
 def _summary(figures: Mapping[str, Any]) -> str:

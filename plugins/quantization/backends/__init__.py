@@ -1,4 +1,4 @@
-"""Who does the work of a quantize job: `native`, or `llm_compressor` in an environment of its own."""
+"""Who does the work of a quantize job: `native`; `llm_compressor`, `qat` with an environment of their own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Order:
 class Made:
     """layers: a row for each product or module, as the report has it. fallbacks: {"layer", "reason"}, what was done
     more simply than asked. kv_scales: layer → [key scale, value scale], greatest of the heads. resumed_at: layers that
-    an earlier attempt had finished. mixed: how its plan came about, of a mixed version. forget: removes what another
+    an earlier attempt had finished. mixed: how its plan came about, of a mixed version. training: of a trained one, how
+    it went. rules: what the back end itself asks of the version, as gates have them. forget: removes what another
     attempt would go on from; called once the version reads back."""
 
     folder: Folder
@@ -50,4 +51,6 @@ class Made:
     resumed_at: int = 0
     notes: list[str] = field(default_factory=list)
     mixed: dict[str, Any] | None = None
+    training: dict[str, Any] | None = None
+    rules: list[dict[str, Any]] = field(default_factory=list)
     forget: Callable[[], object] = lambda: None

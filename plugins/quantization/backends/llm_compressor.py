@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +22,7 @@ from engines.native.vocabulary.folder import Folder
 from engines.protocol import ChildError
 from plugins.quantization.backends import Made, Order
 from plugins.quantization.backends.native import linear_of
+from plugins.quantization.backends.worker import follow
 from plugins.quantization.environments import Environment, ensure, pins_of
 from plugins.quantization.export import kv_json, placed, scheme_json, write_unquantized
 from plugins.quantization.spec import Options
@@ -50,7 +49,8 @@ def run(order: Order) -> Made:
         with tempfile.TemporaryDirectory(dir=order.workdir, prefix="llm-compressor-") as place:
             spec = _spec(order, Path(place), making)
             order.say(_READY, "loading the model")
-            made = _Run(order, made=Made(Folder(making), notes=unheeded(order.options))).follow(python, spec)
+            made = Made(Folder(making), notes=unheeded(order.options))
+            follow(python, _WORKER, spec, _Run(order, made).hear, "llm-compressor", order.workdir)
         order.say(_WRITTEN, "checking what was written")
         _finish(order, made)
     except BaseException:
@@ -121,39 +121,14 @@ class _Run:
         self._modules = max(1, len(order.target.modules()) - len(order.kept))
         self._begun: dict[str, None] = {}
 
-    def follow(self, python: Path, spec: dict[str, Any]) -> Made:
-        """Raises ChildError with the last of what the worker said where it fails."""
-        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-        with tempfile.TemporaryFile("w+") as said, subprocess.Popen(
-            [str(python), str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
-            env=environment,
-        ) as worker:  # fmt: skip
-            assert worker.stdin is not None
-            assert worker.stdout is not None
-            try:
-                worker.stdin.write(json.dumps(spec))
-                worker.stdin.close()
-                done = self._lines(worker.stdout)
-                code = worker.wait()
-            finally:
-                worker.kill()
-            if code or not done:
-                raise _failed(code, said)
-        return self._made
-
-    def _lines(self, lines: IO[str]) -> bool:
-        done = False
-        for line in lines:
-            told = json.loads(line)
-            if "module" in told:
-                self._module(told["module"])
-            elif "fallback" in told:
-                self._fallback(told["fallback"], told["reason"])
-            elif "log" in told:
-                self._order.channel.log(told["log"], "warning")
-                self._made.notes.append(told["log"])
-            done = done or bool(told.get("done"))
-        return done
+    def hear(self, told: dict[str, Any]) -> None:
+        if "module" in told:
+            self._module(told["module"])
+        elif "fallback" in told:
+            self._fallback(told["fallback"], told["reason"])
+        elif "log" in told:
+            self._order.channel.log(told["log"], "warning")
+            self._made.notes.append(told["log"])
 
     def _module(self, name: str) -> None:
         self._begun[name] = None
@@ -170,16 +145,6 @@ class _Run:
         self._made.fallbacks.append({"layer": name, "reason": reason})
         self._order.channel.log(f"{name}: {reason}", "warning")
         self._order.channel.metric("fallbacks", len(self._made.fallbacks))
-
-
-def _failed(code: int, said: IO[str]) -> ChildError:
-    said.seek(0)
-    last = [line for line in said.read().splitlines() if line.strip()][-8:]
-    if code in (-9, 137):
-        return ChildError("out_of_memory", "llm-compressor was killed: there was too little memory", "Use native.")
-    return ChildError(
-        "backend_failed", "llm-compressor failed: " + "\n".join(last)[-1500:], "Choose the back end native."
-    )
 
 
 def _finish(order: Order, made: Made) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from engines.native.quant.scheme import ActivationScheme, KvScheme, LinearScheme, WeightScheme
 from engines.protocol import ChildError
-from plugins.quantization.backends import Made, Order
+from plugins.quantization.backends import Made, Order, Say
 from plugins.quantization.backends.native_mixed import planned
 from plugins.quantization.export import assemble
 from plugins.quantization.recipe import LayerResult, QuantizationFailed, Recipe, quantize
@@ -31,22 +31,12 @@ def run(order: Order) -> Made:
     """Raises ChildError."""
     recipe, begun = recipe_of(order), 0.0
     about: dict[str, Any] = {}
-    layers, plan = order.target.config.layers, _plan(order)
     if order.options.scheme == "mixed":
         begun = _PLANNED
-        with _failing():
+        with failing():
+            plan = plan_of(order)
             recipe, about = planned(order, recipe, plan, lambda share, text: order.say(_PLANNED * share, text))
-    done = WorkFolder(order.workdir / "layers", plan, order.target.config.architecture, _Teller(order, layers))
-    start = min(done.done(), layers)
-    if start:
-        order.channel.log(f"going on after layer {start} of {layers}, which an earlier attempt had finished")
-    order.channel.metric("resumed_at", start)
-    ids = None if order.calibration is None else torch.from_numpy(order.calibration.rows).long()
-    with _failing():
-        quantize(
-            order.files, recipe, ids, done,
-            lambda share, text: order.say(begun + (_LAYERS - begun) * share, text), start,
-        )  # fmt: skip
+    done, start = rounded(order, recipe, lambda share, text: order.say(begun + (_LAYERS - begun) * share, text))
     folder = assemble(
         order.target,
         done,
@@ -55,13 +45,30 @@ def run(order: Order) -> Made:
         lambda share: order.say(_LAYERS + (1 - _LAYERS) * share, "writing the files"),
     )
     made = Made(folder, resumed_at=start, mixed=about or None, forget=done.remove)
-    for index in range(layers):
-        _tell_layer(made, index, done, recipe)
+    for index in range(order.target.config.layers):
+        tell_layer(made, index, done, recipe)
     return made
 
 
+def rounded(order: Order, recipe: Recipe, say: Say) -> tuple[WorkFolder, int]:
+    """All layers, in the work folder, and how many of them an earlier attempt had finished. Raises ChildError."""
+    config = order.target.config
+    layers = config.layers
+    done = WorkFolder(order.workdir / "layers", plan_of(order), config.architecture, _Teller(order, layers))
+    start = min(done.done(), layers)
+    if start:
+        order.channel.log(f"going on after layer {start} of {layers}, which an earlier attempt had finished")
+    order.channel.metric("resumed_at", start)
+    if start == layers and not recipe.embedding:
+        return done, start
+    ids = None if order.calibration is None else torch.from_numpy(order.calibration.rows).long()
+    with failing():
+        quantize(order.files, recipe, ids, done, say, start)
+    return done, start
+
+
 @contextmanager
-def _failing() -> Iterator[None]:
+def failing() -> Iterator[None]:
     """What an algorithm refuses, as the job's error."""
     try:
         yield
@@ -128,7 +135,7 @@ def kept_groups(order: Order) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _plan(order: Order) -> str:
+def plan_of(order: Order) -> str:
     """Names the work: the same files, recipe and rows."""
     paths = sorted((name, str(Path(path).resolve()), Path(path).stat().st_size) for name, path in
                    order.files.paths.items())  # fmt: skip
@@ -166,7 +173,7 @@ def _said(report: GroupReport) -> str:
     return report.method if report.loss is None else f"{report.method} loss {report.loss:.2e}"
 
 
-def _tell_layer(made: Made, index: int, done: WorkFolder, recipe: Recipe) -> None:
+def tell_layer(made: Made, index: int, done: WorkFolder, recipe: Recipe) -> None:
     found = done.read(index)
     for report in found.reports:
         scheme = recipe.of(index, report.group)

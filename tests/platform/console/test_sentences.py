@@ -78,6 +78,12 @@ COMPOSED = {
                 "{}",
             ),
             ("{value} products were not made as asked", "{value:.0f} products were not made as asked", "most", "{}"),
+            (
+                "Training won back {value} of what rounding lost",
+                "Training won back {value:.1%} of what rounding lost",
+                "least",
+                "{}",
+            ),
         )
     },
     "The kept traffic of {} consenting keys has {}, enough for about {} rows of {} tokens; {} are asked for.": [

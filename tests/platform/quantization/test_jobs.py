@@ -90,6 +90,15 @@ def test_a_gate_that_is_not_kept_fails_by_verdict_and_stops_moves_to_the_version
     assert "failed the gate of its quantization" in still.message
 
 
+def test_a_rule_of_the_optimizer_s_own_rejects_whatever_the_gate_asks(started, measured):
+    row = started("reject", gate={})
+    job = ran(row)
+    assert (job.state, row.verdict, job.error) == (JobState.REJECTED, "failed", {})
+    assert [(rule["metric"], rule["passed"]) for rule in row.rules] == [("gap_recovery", False)]
+    assert "Training won back 21.0% of what rounding lost; at least 30% is asked." in job.reason
+    assert moves.refusals(registry.alias_move(row.base.model, "champion", row.version)) != []
+
+
 @pytest.fixture
 def crashes_once(monkeypatch) -> None:
     """The engine's first measurement ends as a child without memory does; later ones tell the same of every version."""

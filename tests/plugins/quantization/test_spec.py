@@ -10,6 +10,7 @@ from plugins.quantization.schemes import SCHEMES, SM, gate_of
 
 SMOLLM2 = {"hidden": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "head_dim": 64, "task": "generate"}
 QWEN = {"hidden": 1536, "ffn": 8960, "heads": 12, "kv_heads": 2, "head_dim": 128, "task": "generate"}
+QAT = {"scheme": "w4a16_gptq", "backend": "qat"}
 # vllm-project/vllm 13640: 29,568 / 2 ranks = 14,784, which no 128 divides.
 QWEN72B = {"hidden": 8192, "ffn": 29568, "heads": 64, "kv_heads": 8, "head_dim": 128, "task": "generate"}
 
@@ -57,6 +58,15 @@ def test_the_form_and_the_parser_agree_on_the_fields():
         ({"scheme": "kv_int8", "backend": "llm_compressor"}, "backend: llm_compressor does not make kv_int8"),
         ({"scheme": "int8_w8a8", "samples": 3}, "samples: it is 3"),
         ({"scheme": "int8_w8a8", "on_fallback": "ignore"}, "on_fallback: 'ignore' is not known"),
+        ({"scheme": "int8_w8a8", "backend": "qat"}, "backend: qat does not make int8_w8a8"),
+        ({"scheme": "w4a16_gptq", "qat_steps": 5}, "qat_steps: it is of the back end qat"),
+        ({**QAT, "kv": "fp8"}, "kv: scales of an FP8 cache are those of the weights before the training"),
+        ({**QAT, "embedding": "int8"}, "embedding: qat does not train the embedding"),
+        ({**QAT, "qat_rank": 8}, "qat_rank: full has no rank"),
+        ({**QAT, "qat_train": "all"}, "qat_train: 'all' is not known"),
+        ({**QAT, "qat_learning_rate": 1}, "qat_learning_rate: it is 1"),
+        ({**QAT, "qat_rows": 57, "samples": 64}, "qat_rows: it is 57, and 56 of the 64 rows are trained on"),
+        ({**QAT, "algorithm": "autoround"}, "algorithm: autoround is llm_compressor's"),
         ({}, "scheme: Object missing required field `scheme`"),
     ],
 )
@@ -65,6 +75,15 @@ def test_what_is_wrong_is_refused_by_its_field(recipe, message):
         spec.parse(recipe)
     assert caught.value.code == "bad_recipe"
     assert caught.value.message.startswith(message)
+
+
+def test_training_needs_rows_whatever_rounds_and_is_offered_where_rounding_loses_much():
+    assert spec.parse({**QAT, "algorithm": "rtn"}).needs_data
+    assert spec.parse({**QAT, "qat_train": "lora", "qat_rank": 8, "kv": "int8"}).qat_rank == 8
+    for scheme in Quantization().schemes():
+        offered = "qat" in scheme["options_schema"]["properties"]["backend"]["enum"]
+        assert offered == (scheme["name"] in ("w4a16_gptq", "w4a16_awq"))
+        assert offered == ("qat_steps" in scheme["options_schema"]["properties"]) == ("qat_steps" in scheme["options"])
 
 
 def test_a_misspelt_option_is_told_the_right_one():

@@ -133,6 +133,7 @@ export const quantize = {
     task_recovery: 'Task recovery',
     same_top: 'Top-1',
     top1: 'Top-1',
+    gap_recovery: 'Gap won back',
     kl: 'KL divergence',
     fallbacks: 'Fall-backs',
     'same top': 'Top-1',

@@ -129,6 +129,7 @@ export const quantize: typeof en = {
     task_recovery: '任务保持率',
     same_top: 'Top-1',
     top1: 'Top-1',
+    gap_recovery: '挽回的差距',
     kl: 'KL 散度',
     fallbacks: '退而求其次',
     'same top': 'Top-1',
