@@ -74,6 +74,7 @@ def one_row(case: Paged, row: int) -> Paged:
         logits_index=torch.zeros(1, dtype=torch.int64, device=used.device),
         max_query=b - a,
         max_seq=length,
+        ancestors=None if batch.ancestors is None else batch.ancestors[a:b],
     )
     return Paged(case.q[a:b].double(), case.k_cache[used].double(), case.v_cache[used].double(), alone)
 

@@ -214,8 +214,8 @@ def runner(ops: str = "triton"):
 
 
 def test_a_whole_pass_is_the_hosts():
-    """Beside plain torch: trees whose paths hold in part, rows alone and padded, greedy and drawn; tokens, row tables, and
-    the KV cache."""
+    """Beside plain torch: trees whose paths hold in part, rows alone and padded, greedy and drawn. What is said and
+    where it goes, and the KV cache."""
     ours, theirs = runner(), runner("torch")
     assert isinstance(ours.sampler, TritonSampler)
     graphs = VerifyGraphs(ours.model, ours.rows, ours.sampler, lambda compute, what: None)
