@@ -47,7 +47,7 @@ class FiguresSerializer(serializers.Serializer[Any]):
 
 
 class InstanceSpeculationSerializer(serializers.Serializer[Any]):
-    instance = serializers.UUIDField()  # type: ignore[assignment] # a field of that name
+    instance = serializers.UUIDField()
     role = serializers.CharField()
     index = serializers.IntegerField()
     state = serializers.CharField()

@@ -176,6 +176,6 @@ def mark_stopped_with_platform(node: Node) -> None:
 
 
 def _rows_of(node: Node) -> list[Instance]:
-    related = ("node", "deployment__team", "deployment__current__version__model")
-    related += ("revision__version__model", "revision__draft_version__model")
+    versions = ("revision__version__model", "revision__draft_version__model")
+    related = ("node", "deployment__team", "deployment__current__version__model", *versions)
     return list(Instance.objects.filter(node=node).select_related(*related))

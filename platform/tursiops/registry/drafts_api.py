@@ -36,7 +36,7 @@ class DraftsSerializer(serializers.Serializer[Any]):
 # Of the viewset of versions. A comment, for a docstring would be inherited into the API's reference.
 class DraftActions(TeamViewSet):
     def _visible(self) -> RestrictedQuerySet:
-        return Version.objects.restrict(self.request.user, team=self.team).select_related("model__team")  # type: ignore[no-any-return]
+        return Version.objects.restrict(self.request.user, team=self.team).select_related("model__team")
 
     def _listed(self, target: Version) -> Response:
         return Response(DraftsSerializer({"drafts": drafts.fitting(target, self._visible())}).data)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tursiops.accounts.models import AuditEntry
 from tursiops.core.models import Event
-from tursiops.registry.models import LineageEdge
+from tursiops.deployments.specs import shape_of
+from tursiops.registry.drafts import misfit, proposer_of
+from tursiops.registry.models import LineageEdge, Version
 
 from tests import factories
 from tests.platform.api_bases import assert_error_shape
@@ -119,3 +124,18 @@ def test_a_draft_of_another_team_is_unknown_and_viewers_only_read(api, member, v
     assert_error_shape(api(member).get(url(theirs)), 404)
     assert_error_shape(api(viewer).put(url(target, small)), 403)
     assert not LineageEdge.objects.exists()
+
+
+def test_a_head_is_imported_as_one_and_fits_the_model_of_its_size(imported, tmp_path):
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 2048, "vocab_size": 49152}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({"fc.weight": np.ones((4, 12), np.float32)}, tmp_path / "model.safetensors")
+    job = imported("path", str(tmp_path), name="head")
+    version = Version.objects.select_related("model__team").get(pk=job.subject_id)
+    assert (version.state, version.reason, version.architecture, version.tokenizer) == ("ready", "", "eagle3", {})
+    assert (version.model.task, shape_of(version).task) == ("draft-head", "eagle3")
+    target = factories.make_version(team=version.model.team, shape=LARGE)
+    assert misfit(version, target) is None
+    assert proposer_of(version) == "eagle3"
+    other = factories.make_version(team=version.model.team)
+    assert misfit(version, other).code == "hidden_size_differs"  # type: ignore[union-attr]

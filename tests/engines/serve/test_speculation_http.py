@@ -1,0 +1,71 @@
+"""A real instance that speculates: what its answers say of guesses, and its figures, agree with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engines.instances import Running
+from tests.tiny_models import write_safetensors
+
+pytestmark = [pytest.mark.speculation, pytest.mark.slow]
+ASKED = {"prompt": [5, 9, 60, 3] * 8, "max_tokens": 64, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = write_safetensors(tmp_path_factory.mktemp("speculation") / "m")
+    made = Running(folder, max_num_seqs=4, max_model_len=128, options={"speculation": "ngram"})
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def figures(running: Running) -> dict[str, Any]:
+    return running.client.get(running.url + "/debug/speculation").json()
+
+
+def test_pieces_usage_and_figures_agree(running: Running) -> None:
+    plain = running.complete(**ASKED)["choices"][0]
+    assert "tursiops" not in plain
+    told = running.complete(**ASKED, return_draft_sources=True)
+    choice = told["choices"][0]
+    pieces = choice["tursiops"]["pieces"]
+    assert choice["text"] == plain["text"] == "".join(piece["text"] for piece in pieces)
+    assert {piece["source"] for piece in pieces} <= {None, "ngram"}
+    details = told["usage"]["completion_tokens_details"]
+    assert bool(details["accepted_prediction_tokens"]) == any(piece["source"] for piece in pieces)
+    assert details["rejected_prediction_tokens"] >= 0
+    events = running.events("/v1/completions", {**ASKED, "return_draft_sources": True})
+    choices = [event["choices"][0] for event in events if event != "[DONE]" and event["choices"]]
+    for each in choices:
+        assert "".join(piece["text"] for piece in each["tursiops"]["pieces"]) == each["text"]
+    assert "".join(each["text"] for each in choices) == plain["text"]
+
+
+def test_figures_add_up_and_are_the_same_in_prometheus(running: Running) -> None:
+    accepted = 0
+    for _ in range(4):
+        usage = running.complete(**ASKED)["usage"]
+        accepted += usage["completion_tokens_details"]["accepted_prediction_tokens"]
+    told = figures(running)
+    assert (told["mode"], told["proposers"]) == ("ngram", ["ngram"])
+    found = told["since_start"]
+    assert found["accepted_tokens"] == sum(source["accepted"] for source in found["sources"]) >= accepted
+    assert found["guessed_tokens"] <= found["accepted_tokens"]
+    assert found["steps"] >= found["verified_steps"] >= (1 if accepted else 0)
+    assert (
+        running.metric('speculation_guessed_tokens_total{result="accepted",source="ngram"}') == found["accepted_tokens"]
+    )
+    assert running.metric('speculation_steps_total{kind="verify"}') == found["verified_steps"]
+    assert running.metric("speculation_saved_seconds") == pytest.approx(found["saved_s"])
+    if found["rows"]:
+        assert found["acceptance_length"] == 1 + found["accepted_tokens"] / found["rows"]
+
+
+def test_figures_are_behind_the_token(running: Running) -> None:
+    answer = running.client.get(running.url + "/debug/speculation", headers={"Authorization": "Bearer wrong"})
+    assert answer.status_code == 401
