@@ -151,6 +151,20 @@ def test_a_node_must_have_the_files_of_both(team, target, small):
     assert nodes_with_files(both.current) == {"here"}
 
 
+def test_the_estimate_counts_the_draft_where_it_is_used(client, body, small):
+    asked = {**body, "engine": "native", "device": "cpu", "max_model_len": 2048, "draft_version": str(small.pk)}
+    estimates = {
+        mode: client.post(f"{URL}/estimate", {**asked, "options": {"speculation": mode}}).json()
+        for mode in ("auto", "lookahead+draft", "lookahead", "off")
+    }
+    both, alone = estimates["auto"], estimates["off"]
+    assert both["memory"]["weights"] - alone["memory"]["weights"] > factories.SMOLLM2_SHAPE["parameters"]
+    assert both["memory"]["kv_cache"] > alone["memory"]["kv_cache"]
+    assert both["kv_tokens"] == alone["kv_tokens"]
+    assert estimates["lookahead+draft"] == both
+    assert estimates["lookahead"] == alone
+
+
 FIGURES: dict[str, Any] = {
     "window_s": 60.0, "steps": 10, "verified_steps": 4, "rows": 8, "drafted_tokens": 20, "accepted_tokens": 12,
     "tokens": 30, "guessed_tokens": 12, "acceptance_length": 2.5, "hit_rate": 0.6, "tokens_per_step": 30 / 18,
