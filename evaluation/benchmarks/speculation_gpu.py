@@ -77,10 +77,10 @@ Keep = Callable[..., None]
 def runner_of(tiny: bool) -> tuple[EngineConfig, ModelRunner]:
     if tiny:
         config = EngineConfig(
-            format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=64, max_num_seqs=4,
-            max_batched_tokens=64, prefix_cache=False, ops="triton", speculation="off", kv_cache_bytes=1 << 20,
+            format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=48, max_num_seqs=2,
+            max_batched_tokens=32, prefix_cache=False, ops="triton", speculation="off", kv_cache_bytes=1 << 20,
         )  # fmt: skip
-        made = random_runner(replace(TINY, windows=(0, 0), vocab=64), config, seed=1)
+        made = random_runner(replace(TINY, layers=1, windows=(0,), vocab=64), config, seed=1)
     else:
         config = EngineConfig(
             format="safetensors", paths={}, device="cuda", dtype="bfloat16", max_model_len=LENGTH, max_num_seqs=128,
@@ -131,12 +131,13 @@ def products_ms(tokens: int) -> float:
     return PRODUCTS[a] + (PRODUCTS[b] - PRODUCTS[a]) * (tokens - a) / (b - a)
 
 
-def step_ms(launch: Callable[[], Any], count: int) -> float:
-    """Of one of `count` passes that follow each other; the median of some such runs."""
+def step_ms(launch: Callable[[], Any]) -> float:
+    """Of one of ROUNDS passes that follow each other; the median of some such runs."""
     cuda, taken = torch.cuda.is_available(), []
-    for _ in range(2):  # compiles, and captures
+    count = ROUNDS if cuda else 1
+    for _ in range(2 if cuda else 0):  # compiles, and captures
         launch().wait()
-    for _ in range(3):
+    for _ in range(3 if cuda else 1):
         if cuda:
             torch.cuda.synchronize()
         begun = time.perf_counter()
@@ -150,7 +151,7 @@ def step_ms(launch: Callable[[], Any], count: int) -> float:
 def steps(made: ModelRunner, tiny: bool) -> Iterator[Row]:
     """Rows with `CONTEXT` random keys; guesses that all hold, in one chain, as is most likely; then a fork whose second
     way holds, so that all keys move."""
-    batches, widths, context = (BATCHES, DRAFTS, CONTEXT) if not tiny else ((1, 3), (1, 3), 16)
+    batches, widths, context = (BATCHES, DRAFTS, CONTEXT) if not tiny else ((2,), (1, 3), 9)
     graphs, size, most = verify_graphs(made), made.block_size, 1 + context + 32
     each = -(-most // size)
     for keys, values in made.model.kv:
@@ -167,7 +168,7 @@ def steps(made: ModelRunner, tiny: bool) -> Iterator[Row]:
         plan = StepPlan(rows, start, one, sample=one > 0, new_blocks=blocks)
         made.launch(plan).wait()
         plan.new_blocks = []
-        plain = step_ms(lambda plan=plan: made.launch(plan), ROUNDS)  # type: ignore[misc]
+        plain = step_ms(lambda plan=plan: made.launch(plan))  # type: ignore[misc]
         floor = products_ms(batch) + batch * context * KEYS / BANDWIDTH * 1e3
         yield Row(f"plain step {batch} × {context}", "time", plain, "ms", "lower", floor=None if tiny else floor)
         costs.saw_plain(batch, plain / 1e3)
@@ -212,12 +213,12 @@ def _verify_ms(graphs: VerifyGraphs, rows: Any, start: Any, drafts: Drafts) -> f
         hold = drafts.width + 1 - (not drafts.chains)
         if said is None or said.counts.tolist() != [hold] * len(rows):
             raise RuntimeError(f"{drafts.width} drafts: {said and said.counts.tolist()} tokens said, not {hold}")
-        return step_ms(lambda: graphs.launch(plan), ROUNDS)
+        return step_ms(lambda: graphs.launch(plan))
 
 
 def engine(config: EngineConfig, made: ModelRunner, tiny: bool) -> Iterator[Row]:
     """Plain passes, then with 5 and 7 guesses a row."""
-    batches, outputs, inputs = ((1, 32), 256, 128) if not tiny else ((1, 2), 8, 5)
+    batches, outputs, inputs = ((1, 32), 256, 128) if not tiny else ((2,), 5, 4)
     for batch in batches:
         asked = prompts(random.Random(1), batch, inputs, made.config)
         vocab = made.config.vocab

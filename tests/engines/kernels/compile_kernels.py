@@ -38,6 +38,7 @@ from engines.native.kernels import (
     sampling,
     scaled,
     upcast,
+    verify,
 )
 from engines.native.kernels.attention_plan import Device, Workspace, plan
 from engines.native.quantized_kv import Fp8Pool, Int8Pool, QuantizedPool
@@ -57,7 +58,7 @@ POINTERS = {
 }
 MODULES = (
     attention, fused, int8_head, linear, masks, prep, quantize, quantized_pages, quantized_write, sampling, scaled,
-    upcast,
+    upcast, verify,
 )  # fmt: skip
 OPTIONS = ("num_warps", "num_stages")
 CUOBJDUMP = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin", "cuobjdump")
@@ -133,6 +134,34 @@ def launch_attention(capability: int, head_dim: int, query: int, window: int, dt
         case.q, case.k_cache, case.v_cache, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
         scale=1.0, window=window, launch=launch, workspace=Workspace(case.q.device),
     )  # fmt: skip
+
+
+def launch_trees(capability: int) -> None:
+    """8 and 32 tokens of a row, and what stands around attention; 8 over pools in fp8."""
+    dtype, device = torch.bfloat16, Device(132, (capability // 10, capability % 10))
+    fp8 = quantized_keys.FP8_UNIT if capability >= 89 else "fp8"
+    for query, pairs in ((8, False), (32, False), (8, True)):
+        case = reference.paged_case([query], [query + 64], heads=8, kv_heads=2, head_dim=128, page=16, dtype=dtype)
+        keys: Any = case.k_cache
+        if pairs:
+            keys = Fp8Pool(torch.zeros(case.k_cache.shape, dtype=torch.int8), torch.ones(2), dtype)
+        launch = plan(
+            tokens=query, rows=1, group=4, kv_heads=2, head_dim=128, max_query=query, max_seq=8192, window=0,
+            dtype=dtype, device=device, pairs=pairs, tree=True,
+        )  # fmt: skip
+        with patch.object(attention, "form", lambda *_: fp8):
+            attention.paged_attention(
+                case.q, keys, keys, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
+                scale=1.0, window=0, launch=launch, workspace=Workspace(case.q.device),
+                ancestors=torch.zeros(query, dtype=torch.int32),
+            )  # fmt: skip
+    rows, tables = torch.zeros(4, 64, dtype=torch.int32), torch.zeros(4, 4, dtype=torch.int32)
+    sent, said = torch.zeros(2, 17, dtype=torch.int32), torch.zeros(2, 9, dtype=torch.int32)
+    verify.prepare_trees(rows, tables, sent, width=4, block_size=16)
+    paths = verify.accept(sent, torch.zeros(16, dtype=torch.int32), rows, rows[:, 0].contiguous(), said)
+    scales = torch.zeros(9, 2, 16)
+    for plane in (torch.zeros(9, 2, 16, 128, dtype=dtype), torch.zeros(9, 2, 16, 128, dtype=torch.int8), scales):
+        verify.compact(verify.Planes.of([plane]), sent, said, paths, tables)
 
 
 def launch_quantized_kv(capability: int, head_dim: int, query: int) -> None:
@@ -237,6 +266,9 @@ def main(capabilities: list[int]) -> None:
             if capability // 10 == 9:  # elsewhere products are left to cuBLAS
                 launch_linear(torch.bfloat16)
             launch_quantized(capability)
+            known["tree"] = True
+            launch_trees(capability)
+            del known["tree"]
             for known["head_dim"] in (64, 128):
                 for known["kind"], query in (("decode", 1), ("chunk", 8), ("prefill", 200)):
                     known["pairs"] = False

@@ -37,6 +37,9 @@ KERNELS = {
     "widen_kernel",
     "widen_pages_kernel",
     "quantized_rope_and_cache_kernel",
+    "prepare_trees_kernel",
+    "accept_kernel",
+    "compact_kernel",
 }
 
 
@@ -70,7 +73,7 @@ def test_compiles_without_spills(capability, wait, request):
     found = wait(request.node.name)
     assert {entry["kernel"] for entry in found} == KERNELS | (HOPPER if capability == 90 else set())
     attention = [entry for entry in found if entry["kernel"] == "paged_attention_kernel"]
-    assert len(attention) == 6 + 12, "decode, chunk and prefill of two head sizes; of pools in fp8 and int8 as well"
+    assert len(attention) == 6 + 12 + 3, "decode, chunk and prefill of two head sizes; of 8-bit pools as well; trees"
     products = [entry for entry in found if entry["kernel"].endswith(("linear_kernel", "product_kernel"))]
     whole = [entry for entry in attention + products if not entry.get("pairs")]
     assert [e for e in whole if e["stack"] or e["local"]] == []

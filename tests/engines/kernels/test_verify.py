@@ -80,7 +80,7 @@ def attend(case, words, *, window=0, softcap=0.0, split=0, kind=""):
     return out, reference.attention(read, scale, window, softcap, words)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_attention_sees_ancestors_only(data):
     """Beside plain rows; long ones in splits; windows and caps; pools in 8 bits."""
@@ -90,7 +90,7 @@ def test_attention_sees_ancestors_only(data):
     if data.draw(st.booleans()):
         words.append(torch.zeros(data.draw(st.sampled_from([1, 9, 40])), dtype=torch.int32))
     queries = [len(each) for each in words]
-    lengths = [count + data.draw(st.sampled_from([0, 3, 40])) for count in queries]
+    lengths = [count + data.draw(st.sampled_from([0, 3, 20])) for count in queries]
     group, kv_heads = data.draw(st.sampled_from([(1, 2), (3, 1), (2, 1)]))
     page = data.draw(st.sampled_from([1, 4]))
     case = reference.paged_case(queries, lengths, heads=group * kv_heads, kv_heads=kv_heads, head_dim=16, page=page)
@@ -210,7 +210,7 @@ def runner(ops: str = "triton"):
         format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=40, max_num_seqs=3,
         kv_cache_bytes=1 << 18, block_size=8, threads=1, ops=ops,
     )  # fmt: skip
-    return random_runner(replace(TINY, windows=(0, 0)), config, seed=5)
+    return random_runner(replace(TINY, layers=1, windows=(0,)), config, seed=5)
 
 
 def test_a_whole_pass_is_the_hosts():
@@ -220,7 +220,7 @@ def test_a_whole_pass_is_the_hosts():
     assert isinstance(ours.sampler, TritonSampler)
     graphs = VerifyGraphs(ours.model, ours.rows, ours.sampler, lambda compute, what: None)
     generator = np.random.default_rng(3)
-    prompts = [generator.integers(0, TINY.vocab, count).tolist() for count in (9, 5, 12)]
+    prompts = [generator.integers(0, TINY.vocab, count).tolist() for count in (5, 3, 7)]
     for made in (ours, theirs):
         for row, prompt in enumerate(prompts):
             params = SamplingParams(temperature=0.0 if row else 0.7, seed=row, top_k=5 * (row == 2))
@@ -231,9 +231,9 @@ def test_a_whole_pass_is_the_hosts():
         made.launch(StepPlan(rows, start, count, sample=start == 0, new_blocks=blocks)).wait()
     known = np.array([len(prompt) for prompt in prompts], np.int32)
     accepted = 0
-    for rows in ([0, 1, 2], [2, 0], [1]):
+    for rows in ([0, 1, 2], [2], [1]):
         order = np.array(rows, np.int32)
-        drafts = drafts_of(generator, len(rows), 5, TINY.vocab)
+        drafts = drafts_of(generator, len(rows), 3, TINY.vocab)
         made = StepPlan(order, known[order], 1 + drafts.nodes, sample=np.ones(len(rows), bool), drafts=drafts)
         _guess_right(theirs, made)
         assert graphs.takes(made)
@@ -251,7 +251,7 @@ def test_a_whole_pass_is_the_hosts():
             for mine, other in zip(ours.model.kv, theirs.model.kv, strict=True):
                 for a, b in zip(mine, other, strict=True):
                     torch.testing.assert_close(a[blocks, :, at % 8], b[blocks, :, at % 8], rtol=1e-4, atol=1e-4)
-    assert accepted >= 4
+    assert accepted >= 3
 
 
 def _guess_right(made, plan: StepPlan) -> None:
