@@ -19,7 +19,7 @@ from plugins.speculative.lookahead.survival import (
     share,
 )
 
-FLOOR = 0.04
+FLOOR = 0.02
 """Survival under which a node is not worth a name."""
 FEW = 3
 """Matches up to which an agreement is counted by itself."""

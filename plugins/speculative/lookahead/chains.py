@@ -35,7 +35,7 @@ class Chains:
         self.nbytes = 4 * (size + capacity)
         self._heads = np.zeros(size, np.int32)  # pages that nothing leads to take no memory, and no time to make
         self._before = np.empty(capacity, np.int32)  # only read where a head or a chain leads to
-        self.heads, self.before = memoryview(self._heads), memoryview(self._before)  # scalars twice as fast as numpy's
+        self.heads, self.before = self._heads.data, self._before.data  # scalars twice as fast as numpy's
 
     def slots(self, tokens: Int32) -> NDArray[np.int64]:
         """tokens int32 [k] → int64 [k − order + 1], the slots of its n-grams in order."""

@@ -6,12 +6,10 @@ from engines.native.speculation.proposer import History
 from plugins.speculative.lookahead.chains import Chains, heads_for, word
 from plugins.speculative.lookahead.structure import Structure
 
-SHORT, LONG = 2, 5
-"""Orders of the two chains."""
+LONG, SHORT, LEAST = ORDERS = (5, 2, 1)
+"""Of the chains."""
 ROOM = 1024
 """Output tokens that the heads are made for; more only make chains longer."""
-REST = 32 * (LONG - SHORT)
-"""Bits of an n-gram of order LONG that one of order SHORT has not."""
 
 
 class Local:
@@ -21,11 +19,12 @@ class Local:
     def __init__(self, history: History, row: int, flags: bytes = b"") -> None:
         known, width = int(history.known[row]), history.token_ids.shape[1]
         size = heads_for(known + ROOM)
-        self.short, self.long = Chains(SHORT, width, size), Chains(LONG, width, size)
+        self.chains = [Chains(order, width, size) for order in ORDERS]
+        self._links = [(chains.heads, chains.before, size, 32 * (LONG - chains.order)) for chains in self.chains]
         self.linked, self.flags = known, flags
         self.structure = Structure(flags) if flags else None
         prompt = history.token_ids[row, :known]
-        for chains in (self.short, self.long):
+        for chains in self.chains:
             if known > chains.order:
                 chains.link_all(chains.slots(prompt)[:-1], chains.order)
         if self.structure is not None:
@@ -36,10 +35,14 @@ class Local:
         for position in range(self.linked, known):
             if position >= LONG:
                 number = word(raw, base + position, LONG)
-                self.long.link(number, position)
-                self.short.link(number >> REST, position)
-            elif position >= SHORT:
-                self.short.link(word(raw, base + position, SHORT), position)
+                for heads, before, size, shift in self._links:  # as Chains.link, but this is done for each token
+                    slot = (number >> shift) % size
+                    before[position] = heads[slot]
+                    heads[slot] = position
+            else:
+                for chains in self.chains:
+                    if position >= chains.order:
+                        chains.link(word(raw, base + position, chains.order), position)
         if self.structure is not None:
             self.structure.extend(new, self.linked)
         self.linked = known

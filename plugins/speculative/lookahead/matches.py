@@ -1,4 +1,8 @@
-"""Places whose text before them is the row's newest text, longest first: each with what followed it."""
+"""Places whose text before them is the row's newest text, longest first: each with what followed it.
+
+Row by row in plain Python, not over rows in numpy: one integer comparison takes the place of sixteen, and most places
+need none. The same search in numpy took 197 µs for one row, 33 each for 8, 12 each for 32; this takes 6 to 20.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,12 @@ WALKED = 6
 """Places of one chain that are compared, the newest."""
 KEPT = 8
 """Of all places, those that go into a tree: the longest matches."""
-ENOUGH = 3
-"""Places that the long chains lead to; with fewer the short ones are walked, too."""
+LEVELS = 3
+"""Orders of chains, the longest first."""
+ENOUGH = 4
+"""With so many places the chains of lower order are not walked."""
+BROAD = 4
+"""Guesses that are wanted, up to which the least order is left out: it gives wide trees of little confidence."""
 SURE = 16
 """A match of so many tokens that still holds is followed without looking for others."""
 LONGEST_WORDS = 6
@@ -91,18 +99,18 @@ def find(text: Text, local: Local, store: Store | None, carried: list[Found], co
         longest = max(longest, length)
     if longest < SURE:
         raw, base = text.raw, text.base
-        text.walk(local.long, raw, base, LOCAL, here)
-        if store is not None:
-            text.walk(store.long, store.bytes, 0, GLOBAL, there)
-        if len(here) + len(there) < ENOUGH:
-            text.walk(local.short, raw, base, LOCAL, here)
+        for level in range(LEVELS if count > BROAD + 1 else LEVELS - 1):
+            text.walk(local.chains[level], raw, base, LOCAL, here)
             if store is not None:
-                text.walk(store.short, store.bytes, 0, GLOBAL, there)
+                text.walk(store.chains[level], store.bytes, 0, GLOBAL, there)
+            if len(here) + len(there) >= ENOUGH:
+                break
         if local.structure is not None:
             _words(here, text, local.flags)
             _words(there, text, local.flags)
             for view, length, position in local.structure.matches():
-                here.setdefault(position, (length, -LOCAL, position, view))
+                if position not in here or here[position][0] < length:
+                    here[position] = (length, -LOCAL, position, view)
     if not here and not there:
         return []
     found = sorted((*here.values(), *there.values()), reverse=True)

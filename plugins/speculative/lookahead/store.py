@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from engines.native.speculation.tree import Int32
 from plugins.speculative.lookahead.chains import WINDOW, Chains, heads_for
 
-SHORT, LONG = 3, 6
-"""Orders of the two chains: the short one finds what little there is, the long one goes past what is frequent."""
+ORDERS = (6, 3, 1)
+"""Of the chains: long ones go past what is frequent, short ones find what little there is."""
+LONG = ORDERS[0]
 SMALLEST = 1 << 12  # tokens
 END = -1
 """Between documents: no token, so that no match and no guess runs across."""
@@ -30,9 +31,9 @@ CONTEXT = 16
 
 
 def nbytes(capacity: int) -> int:
-    """Of a ring of that many tokens: tokens, two links each, and about half as many heads of each order. About 16 to 20
-    bytes a token."""
-    return 4 * (3 * (capacity + WINDOW + AFTER) + 2 * heads_for(capacity // 2))
+    """Of a ring of that many tokens: tokens, links of each order, and about half as many heads. About 20 to 25 bytes a
+    token."""
+    return 4 * ((1 + len(ORDERS)) * (capacity + WINDOW + AFTER) + len(ORDERS) * heads_for(capacity // 2))
 
 
 class Store:
@@ -46,8 +47,7 @@ class Store:
         self.ints = memoryview(self.tokens)
         self.bytes = self.ints.cast("B")
         size = heads_for(capacity // 2)
-        self.short = Chains(SHORT, capacity + WINDOW + AFTER, size)
-        self.long = Chains(LONG, capacity + WINDOW + AFTER, size)
+        self.chains = [Chains(order, capacity + WINDOW + AFTER, size) for order in ORDERS]
         self.head = WINDOW  # where the next token goes
         self.wrapped = False
 
@@ -69,7 +69,7 @@ class Store:
         for step in range(1, CONTEXT + 1):
             keep[:-step] |= ~known[step:]
         edges = np.flatnonzero(np.diff(np.concatenate(([0], keep.view(np.int8), [0]))))
-        return [document[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start > SHORT]
+        return [document[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start > 1]
 
     def _known(self, document: Int32) -> NDArray[np.bool_]:
         """bool [k]: tokens inside a window that stands in the ring word for word."""
@@ -77,7 +77,7 @@ class Store:
         count = len(document) - REPEAT + 1
         if count > 0:
             windows = np.lib.stride_tricks.sliding_window_view(document, REPEAT)
-            places = self.long.newest(self.long.slots(document)[:count])
+            places = self.chains[0].newest(self.chains[0].slots(document)[:count])
             left = np.flatnonzero(places)
             for _ in range(LINKS):
                 starts = places[left] - LONG
@@ -89,14 +89,14 @@ class Store:
                 covered[begins] += 1
                 np.add.at(covered, begins + REPEAT, -1)
                 left = left[~held]
-                places[left] = self.long.earlier(places[left])
+                places[left] = self.chains[0].earlier(places[left])
                 left = left[places[left] > 0]
         return np.cumsum(covered[:-1]) > 0
 
     def append(self, document: Int32) -> None:
         """Write it and make it findable. Of one longer than half the ring, the end."""
         document = document[-(self.capacity // 2) :]
-        if len(document) <= SHORT:
+        if len(document) < 2:
             return
         if self.head + len(document) + 1 > WINDOW + self.capacity:
             self.tokens[self.head : WINDOW + self.capacity] = END
@@ -104,7 +104,7 @@ class Store:
         end = self.head + len(document)
         self.tokens[self.head : end] = document
         self.tokens[end] = END
-        for chains in (self.short, self.long):
+        for chains in self.chains:
             if len(document) > chains.order:
                 chains.link_all(chains.slots(document)[:-1], self.head + chains.order)
         self.head = end + 1

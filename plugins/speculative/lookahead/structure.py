@@ -15,8 +15,8 @@ HEAD = 3
 """Tokens of a line that count: its newline (which holds the indent in most vocabularies) and two more."""
 PLACES = 4
 """Kept of each key, the newest."""
-LARGEST = 1 << 14
-"""Keys of one row, so that a prompt of line ends alone stays small."""
+LARGEST = 1 << 11
+"""Keys of one row, the newest, so that text of line ends alone stays small: half a megabyte."""
 READ = 1 << 11
 """Tokens of a prompt that are read, the newest."""
 
@@ -82,5 +82,7 @@ class Structure:
             places.append(place)
             if len(places) > PLACES:
                 del places[0]
-        elif len(self._places) < LARGEST:
-            self._places[key] = [place]
+            return
+        if len(self._places) == LARGEST:
+            del self._places[next(iter(self._places))]
+        self._places[key] = [place]

@@ -33,7 +33,7 @@ def paths(branches: Branches) -> list[list[int]]:
 
 
 @given(MATCHES, st.integers(1, 31), st.floats(0.1, 8.0), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_what_grows_is_a_tree_of_what_followed(matches, limit, odds, trees):
     branches = grow(matches, limit, Survival().rates, [odds] * 4, trees=trees)
     assert len(branches.tokens) <= limit
@@ -55,7 +55,7 @@ def test_what_grows_is_a_tree_of_what_followed(matches, limit, odds, trees):
 
 
 @given(MATCHES, st.integers(1, 31))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_best_nodes_are_in_it_and_the_likeliest_chain_comes_first(matches, limit):
     rates = Survival().rates
     everything, some = (

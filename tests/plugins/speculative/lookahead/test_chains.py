@@ -29,7 +29,7 @@ def walked(chains: Chains, tokens: list[int]) -> list[int]:
 
 
 @given(TEXTS, st.sampled_from([2, 3, 5, 6]), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_chain_leads_to_every_place_of_the_n_gram_newest_first_however_it_was_linked(tokens, order, data):
     if len(tokens) <= order:
         return
@@ -61,7 +61,7 @@ def test_the_number_of_heads_is_prime():
 
 
 @given(TEXTS.filter(lambda tokens: len(tokens) > 1), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_matched_is_the_length_of_the_common_end(tokens, data):
     raw = memoryview(np.array(tokens, np.int32)).cast("B")
     one, other = (data.draw(st.integers(1, len(tokens))) for _ in range(2))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from engines.native.speculation.proposer import History
 from plugins.speculative.lookahead.chains import WINDOW
-from plugins.speculative.lookahead.local import LONG, SHORT, Local
+from plugins.speculative.lookahead.local import LEAST, LONG, SHORT, Local
 from plugins.speculative.lookahead.matches import ENOUGH, KEPT, Match, Text, find
 from plugins.speculative.lookahead.store import Store
 from plugins.speculative.lookahead.survival import GLOBAL, LOCAL
@@ -35,23 +35,23 @@ def searched(prompt: list[int], output: list[int], store: Store | None = None, c
 
 
 @given(FEW, FEW)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_local_matches_are_those_of_a_search_through_every_place(prompt, output):
     tokens, found = prompt + output, searched(prompt, output)
     lengths = {p: common(tokens, tokens[:p]) for p in range(1, len(tokens))}
     for length, source, position, _, follows in found:
         assert source == LOCAL
-        assert length == lengths[position] >= SHORT
+        assert length == lengths[position] >= LEAST
         assert follows == (tokens + follows)[position : position + 6]  # past the end it goes on with itself
     assert [match[0] for match in found] == sorted((match[0] for match in found), reverse=True)
-    long = [p for p, length in lengths.items() if length >= LONG]
-    least = LONG if len(long) >= ENOUGH else SHORT
+    places = [sum(length >= order for length in lengths.values()) for order in (LONG, SHORT)]
+    least = LONG if places[0] >= ENOUGH else SHORT if places[1] >= ENOUGH else LEAST
     newest = [p for p, length in lengths.items() if length >= least][-4:]  # of the newest places none is overlooked
     assert len(found) == KEPT or set(newest) <= {match[2] for match in found}
 
 
 @given(FEW, st.lists(FEW, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_matches_in_the_store_are_true_and_stay_in_their_document(prompt, documents):
     store = Store()
     for document in documents:
@@ -59,7 +59,7 @@ def test_matches_in_the_store_are_true_and_stay_in_their_document(prompt, docume
     for length, source, position, _, follows in searched(prompt, [], store):
         if source == GLOBAL:
             text = store.tokens.tolist()
-            assert length == common(prompt, text[:position]) >= 3
+            assert length == common(prompt, text[:position]) >= 1
             assert -1 not in text[position - length : position]
             assert follows == text[position : position + 6]
 

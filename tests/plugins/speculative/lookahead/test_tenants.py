@@ -47,7 +47,7 @@ def test_the_cap_holds_whatever_comes(kind):
         }[kind]
         keep(tenants, f"salt {step % 5}", document)
         stores = [store for salt in range(5) if (store := tenants.get(f"salt {salt}")) is not None]
-        held = sum(store.tokens.nbytes + sum(part.nbytes for part in (store.short, store.long)) for store in stores)
+        held = sum(store.tokens.nbytes + sum(part.nbytes for part in store.chains) for store in stores)
         assert held <= cap * 1.01
         assert tenants.stats()["lookahead_bytes"] <= cap
     if kind == "the same again":
@@ -110,7 +110,7 @@ def test_what_others_keep_is_not_seen_in_a_salts_store_nor_in_its_time():
     assert other is not None
     assert len(other.novel(probe)) == 1
     assert np.array_equal(one.tokens, other.tokens)
-    assert one.short.heads.tolist() == other.short.heads.tolist()
+    assert one.chains[1].heads.tolist() == other.chains[1].heads.tolist()
 
     def least(tenants: Tenants) -> float:
         times = []
