@@ -229,9 +229,10 @@ def engine(config: EngineConfig, made: ModelRunner, tiny: bool) -> Iterator[Row]
             script = Script(answers, drafts, HIT)
             taken, counts = _tpot(config, made, asked, outputs, script)
             case = f"engine, batch {batch}, {drafts} guesses"
-            peer = ("vLLM 0.26.0", VLLM[batch]) if drafts == 5 and not tiny else ("", None)
-            target = EFFECTIVE.get(batch) if drafts == 5 and not tiny else None
-            yield Row(case, "TPOT, effective", taken, "ms", "lower", *peer, target=target)
+            row = Row(case, "TPOT, effective", taken, "ms", "lower")
+            if drafts == 5 and not tiny:
+                row = replace(row, peer="vLLM 0.26.0", peer_value=VLLM[batch], target=EFFECTIVE[batch])
+            yield row
             yield Row(case, "speed-up", plain / taken, "×", "higher")
             yield Row(case, "held of a row's guesses", counts.accepted / max(counts.rows, 1), "tokens", "higher")
             yield Row(case, "passes that verify", counts.verified / max(counts.steps, 1), "of all", "higher")

@@ -145,9 +145,10 @@ def prepare_trees(
     """tokens: int32 [rows, max length] and tables: int32 [rows, blocks], the row tables; sent: int32 [n, 3 + 2 w].
     width: of block_tables."""
     n, nodes = sent.shape[0], (sent.shape[1] - 3) // 2
-    longs = sent.new_empty(3, n * (nodes + 1), dtype=torch.int64)
-    ints = sent.new_empty(3, n * (nodes + 1))
-    out = PreparedTrees(*longs.unbind(0), *ints.unbind(0), sent.new_empty(n), sent.new_empty(n, width))
+    token_ids, positions, slots = sent.new_empty(3, n * (nodes + 1), dtype=torch.int64).unbind(0)
+    words, lines, ends = sent.new_empty(3, n * (nodes + 1)).unbind(0)
+    seq_lens, block_tables = sent.new_empty(n), sent.new_empty(n, width)
+    out = PreparedTrees(token_ids, positions, slots, words, lines, ends, seq_lens, block_tables)
     prepare_trees_kernel[(n,)](
         tokens, tables, sent, out.token_ids, out.positions, out.slots, out.words, out.lines, out.ends, out.seq_lens,
         out.block_tables, tokens.shape[0] - 1, tokens.stride(0), tables.stride(0), width,
