@@ -80,6 +80,28 @@ def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float]
         length, source, _, view, follows = live[0]
         agreed = len(follows) if len(live) == 1 else _agreed(live, depth)
         offset, factor = (source * VIEWS + view) * OF_VIEW + _support(len(live)), odds[view]
+        if not heap:  # nothing competes: a run of C loops
+            stop = min(agreed, depth + limit - len(tokens))
+            run = [offset + place for place in PLACE[length + depth : length + stop]]
+            begin = len(confidences)
+            for kind in run:
+                rate = rates[kind]
+                confidence = rate * factor / (1.0 - rate + rate * factor)
+                if confidence > MOST:
+                    confidence = MOST
+                survival *= confidence
+                if survival < FLOOR:
+                    break
+                confidences.append(confidence)
+            count = len(confidences) - begin
+            if count:
+                tokens += follows[depth : depth + count]
+                parents.append(node)
+                parents += range(begin + 1, begin + count)
+                kinds += run[:count]
+                node, depth = begin + count, depth + count
+            if len(tokens) == limit or survival < FLOOR:
+                break
         while depth < agreed:  # straight on
             kind = offset + PLACE[length + depth]
             rate = rates[kind] * factor
@@ -87,7 +109,7 @@ def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float]
             if confidence > MOST:
                 confidence = MOST
             reached, token = survival * confidence, follows[depth]
-            if reached < FLOOR or token < 0:
+            if reached < FLOOR:
                 break
             if heap and reached < -heap[0][0]:  # another way is better by now
                 ticket += 1
@@ -154,7 +176,6 @@ def _fork(
         follows = match[4]
         if depth < len(follows):
             ways.setdefault(follows[depth], []).append(match)
-    ways.pop(-1, None)
     total = sum(map(len, ways.values()))
     branches: list[tuple[float, int, int, list[Match]]] = []
     for token, those in ways.items():  # that of the longest match first

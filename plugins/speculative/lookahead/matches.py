@@ -9,7 +9,7 @@ from __future__ import annotations
 from plugins.speculative.lookahead.chains import WINDOW, Chains, matched, word
 from plugins.speculative.lookahead.local import Local
 from plugins.speculative.lookahead.segments import BEGINS_WORD
-from plugins.speculative.lookahead.store import Store
+from plugins.speculative.lookahead.store import END, Store
 from plugins.speculative.lookahead.survival import GLOBAL, LOCAL, RAW, WORD
 
 WALKED = 6
@@ -18,11 +18,11 @@ KEPT = 8
 """Of all places, those that go into a tree: the longest matches."""
 LEVELS = 3
 """Orders of chains, the longest first."""
-ENOUGH = 4
+ENOUGH = 2
 """With so many places the chains of lower order are not walked."""
 BROAD = 4
 """Guesses that are wanted, up to which the least order is left out: it gives wide trees of little confidence."""
-SURE = 16
+SURE = 8
 """A match of so many tokens that still holds is followed without looking for others."""
 LONGEST_WORDS = 6
 """Tokens of a match up to which it matters whether it begins with a word."""
@@ -119,7 +119,11 @@ def find(text: Text, local: Local, store: Store | None, carried: list[Found], co
         if source == -LOCAL:
             matches.append((length, LOCAL, position, view, text.follows(position, count)))
         elif store is not None:
-            matches.append((length, GLOBAL, position, view, store.ints[position : position + count].tolist()))
+            follows = store.ints[position : position + count].tolist()
+            if END in follows:
+                del follows[follows.index(END) :]
+            if follows:
+                matches.append((length, GLOBAL, position, view, follows))
     return matches
 
 

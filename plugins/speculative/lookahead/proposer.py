@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from plugins.speculative.lookahead.tenants import Tenants
 BYTES = 256 << 20
 """Of all stores together, unless option `lookahead_bytes` says otherwise."""
 
-SOURCE = np.zeros(MAX_NODES, np.int32)
-SOURCE.flags.writeable = False
+CHAIN, SOURCE = np.arange(MAX_NODES, dtype=np.int32), np.zeros(MAX_NODES, np.int32)
+CHAIN.flags.writeable = SOURCE.flags.writeable = False
 
 
 class _Row:
@@ -45,7 +46,7 @@ class Lookahead:
         if not self._history.token_ids.flags.c_contiguous:
             raise ValueError("the history's token_ids must lie row by row: they are read in place")
         self._width = self._history.token_ids.shape[1]
-        self._ints = memoryview(self._history.token_ids.reshape(-1))
+        self._ints = self._history.token_ids.reshape(-1).data
         self._raw = self._ints.cast("B")
         self._tenants = Tenants(int(settings.options.get("lookahead_bytes", BYTES)))
         self._flags = flags_of(settings.options.get("pieces") or [])
@@ -155,10 +156,18 @@ class Lookahead:
 
 def _trees(guesses: list[Branches | None]) -> list[Tree]:
     """Three arrays for all of them, of which each tree has its stretch: many small ones would take longer."""
+    if len(guesses) == 1:
+        guess = guesses[0]
+        if guess is None or not guess.tokens:
+            return [NOTHING]
+        count = len(guess.tokens)
+        straight = CHAIN[:count] if guess.chain else np.array(guess.parents, np.int32)
+        sure = np.array(guess.confidence, np.float32)
+        return [Tree(np.array(guess.tokens, np.int32), straight, sure, SOURCE[:count])]
     full = [guess for guess in guesses if guess is not None]
-    tokens = np.array([token for guess in full for token in guess.tokens], np.int32)
-    parents = np.array([parent for guess in full for parent in guess.parents], np.int32)
-    confidence = np.array([sure for guess in full for sure in guess.confidence], np.float32)
+    tokens = np.array(list(chain.from_iterable(guess.tokens for guess in full)), np.int32)
+    parents = np.array(list(chain.from_iterable(guess.parents for guess in full)), np.int32)
+    confidence = np.array(list(chain.from_iterable(guess.confidence for guess in full)), np.float32)
     trees: list[Tree] = []
     start = 0
     for guess in guesses:

@@ -22,6 +22,8 @@ PIECE = 1 << 13
 """Tokens that are written at once when a ring is filled: about a millisecond."""
 REPEAT = 32
 """Tokens in a row that must stand there already to be left out."""
+STRIDE = 8
+"""Tokens from one window that is looked for to the next: at its edges so much text may be written again."""
 LINKS = 4
 """Places of an n-gram that are compared with new text."""
 AFTER = 64
@@ -44,7 +46,7 @@ class Store:
         self.nbytes = nbytes(capacity)
         self.tokens: Int32 = np.zeros(capacity + WINDOW + AFTER, np.int32)
         self.tokens[:WINDOW] = self.tokens[-AFTER:] = END
-        self.ints = memoryview(self.tokens)
+        self.ints = self.tokens.data
         self.bytes = self.ints.cast("B")
         size = heads_for(capacity // 2)
         self.chains = [Chains(order, capacity + WINDOW + AFTER, size) for order in ORDERS]
@@ -76,16 +78,17 @@ class Store:
         covered = np.zeros(len(document) + 1, np.int32)
         count = len(document) - REPEAT + 1
         if count > 0:
-            windows = np.lib.stride_tricks.sliding_window_view(document, REPEAT)
-            places = self.chains[0].newest(self.chains[0].slots(document)[:count])
+            looked = np.append(np.arange(0, count - 1, STRIDE), count - 1)
+            windows = np.lib.stride_tricks.sliding_window_view(document, REPEAT)[looked]
+            places = self.chains[0].newest(self.chains[0].slots(document)[looked])
             left = np.flatnonzero(places)
             for _ in range(LINKS):
                 starts = places[left] - LONG
-                held = self.tokens[starts + REPEAT - 1] == document[left + REPEAT - 1]  # most fail by their last
+                held = self.tokens[starts + REPEAT - 1] == windows[left, REPEAT - 1]  # most fail by their last
                 likely = np.flatnonzero(held)
                 same = self.tokens[starts[likely][:, None] + np.arange(REPEAT)] == windows[left[likely]]
                 held[likely] = same.all(1)
-                begins = left[held]
+                begins = looked[left[held]]
                 covered[begins] += 1
                 np.add.at(covered, begins + REPEAT, -1)
                 left = left[~held]

@@ -2,8 +2,8 @@
 others: neither what is found in it nor how long that takes depends on what they keep. What they can take from each
 other is room: where the cap is reached, the store that was longest not used goes.
 
-A store that is full gets a ring twice as large, as long as both are under the cap. The text moves a piece at a time
-(`work`), so that no step waits for it; meanwhile the old ring answers, and new text waits.
+A store that is full gets a ring two or four times as large, as long as both are under the cap. The text moves a piece
+at a time (`work`), so that no step waits for it; meanwhile the old ring answers, and new text waits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from engines.native.speculation.tree import Int32
 from plugins.speculative.lookahead.store import PIECE, SMALLEST, Store, nbytes
 
+SMALL = 1 << 18
+"""Tokens of a ring that is followed by one four times as large: its text is moved less often."""
 WAITING = 64
 """Texts that wait; of more, the oldest are forgotten."""
 
@@ -106,7 +108,7 @@ class Tenants:
             capacity = SMALLEST if store is None else store.capacity
             need = count if store is None else store.used + count
             while capacity < max(need + 1, 2 * count) and nbytes(2 * capacity) + held <= self.cap:
-                capacity *= 2
+                capacity *= 4 if capacity < SMALL and nbytes(4 * capacity) + held <= self.cap else 2
             if store is None:
                 self._evict(salt, nbytes(capacity))
                 store = Store(capacity)

@@ -82,7 +82,8 @@ def test_a_large_store_grows_a_piece_at_a_time_and_answers_meanwhile():
     grown = tenants.get("")
     assert grown is not None
     assert grown.capacity > old.capacity
-    assert [grown.novel(text(seed, 30_000)) for seed in range(4)] == [[]] * 4
+    again = sum(len(stretch) for seed in range(4) for stretch in grown.novel(text(seed, 30_000)))
+    assert again < 1000  # of 120,000 tokens: where pieces were cut
 
 
 def test_a_salt_that_goes_while_it_grows_is_gone():
