@@ -135,7 +135,7 @@ class Eagle3:
             else:
                 count = np.clip(self._budget - (np.cumsum(behind) - behind), 0, behind - 1).astype(np.int32)
             own = np.flatnonzero(count)
-            index = np.cumsum(count) - 1 if last else np.zeros(0, np.int64)
+            index = (np.cumsum(count) - 1 if last else np.zeros(0)).astype(np.int64)
             result = self._said(rows[own], read[own], count[own], index)
             read = read + count
             if result is not None:

@@ -220,6 +220,23 @@ def test_the_files_of_a_draft_model_are_loaded_beside_the_target(tmp_path: Path)
     assert stats["steps"] == 4
 
 
+def test_an_engine_takes_a_draft_model_by_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (format, paths) = target(tmp_path / "large")
+    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
+    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
+    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    params, prompts = SamplingParams(temperature=0, max_tokens=16), [[5, 6, 7], [9]]
+    sizes = {"max_model_len": 48, "max_num_seqs": 2, "max_batched_tokens": 32, "kv_cache_bytes": 1 << 17, "threads": 1}
+    config = EngineConfig(format=format, paths=paths, device="cpu", dtype="float32", speculation="off", **sizes)
+    plain = Offline(config).generate(prompts, params)
+    engine = Offline(replace(config, speculation="draft", draft_format=format, draft_paths=paths))
+    found = engine.generate(prompts, params)
+    assert [each.token_ids for each in found] == [each.token_ids for each in plain]
+    stats = engine.scheduler.speculator.stats()["draft"]  # type: ignore[union-attr]
+    assert stats["steps"] >= 3, "a first chain at the least"
+    assert stats["weights_bytes"] < engine.runner.sizes.plan.weights, "in 8 bits, as an engine on a CPU chooses"
+
+
 def test_what_can_t_draft_is_refused_with_both_numbers(tmp_path: Path) -> None:
     large, files = target(tmp_path / "large")
     _, other = target(tmp_path / "other", vocab_size=300)
