@@ -14,11 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
-
-Float64 = NDArray[np.float64]
+from itertools import accumulate
 
 MARGIN = 1.05
 """A pass with drafts must promise so many times the tokens per second: promises are uncertain, plain passes are not."""
@@ -26,6 +22,8 @@ FADE = 0.1
 """Weight of the newest measurement of a size."""
 OUTLIER = 3.0
 """A measurement counts as at most so many times what was expected: the first of its kind compiles."""
+ODD, BELIEVED = 1.5, 4
+"""Times what is usual, and how often in a row."""
 LEAST_S = 1e-6
 
 
@@ -42,6 +40,7 @@ class StepCosts:
     overhead: float = 0.0
     _plain: dict[int, float] = field(default_factory=dict)  # rows bucket → seconds
     _verify: dict[tuple[int, int], float] = field(default_factory=dict)  # (rows, tokens) buckets → seconds
+    _doubts: dict[tuple[object, int], int] = field(default_factory=dict)
     _off: list[float] = field(default_factory=lambda: [1.0, 1.0])  # of plain passes, of those with drafts
 
     def expected(self, tokens: int) -> float:
@@ -65,6 +64,8 @@ class StepCosts:
 
     def saw_plain(self, rows: int, seconds: float) -> None:
         usual = self.plain(rows)
+        if self._odd(("plain", _bucket(rows)), seconds, usual):
+            return
         seconds = min(max(seconds, LEAST_S), OUTLIER * usual)
         key = _bucket(rows)
         self._plain[key] = seconds if key not in self._plain else usual + FADE * (seconds - usual)
@@ -72,11 +73,22 @@ class StepCosts:
 
     def saw_verify(self, rows: int, tokens: int, seconds: float) -> None:
         usual = self.verify(rows, tokens)
+        if self._odd((_bucket(rows), _bucket(tokens)), seconds, usual):
+            return
         seconds = min(max(seconds, LEAST_S), OUTLIER * usual)
         key = (_bucket(rows), _bucket(tokens))
         self._verify[key] = seconds if key not in self._verify else usual + FADE * (seconds - usual)
         known = max(seconds - self.overhead, LEAST_S)
         self._off[1] += FADE * (known / self.expected(tokens) - self._off[1])
+
+    def _odd(self, key: tuple[object, int], seconds: float, usual: float) -> bool:
+        """The first of its form compiles or captures a graph, and a machine stumbles now and then: what takes far
+        longer than usual counts when it does so several times in a row."""
+        if seconds <= ODD * usual:
+            self._doubts.pop(key, None)
+            return False
+        self._doubts[key] = self._doubts.get(key, 0) + 1
+        return self._doubts[key] < BELIEVED
 
 
 def _bucket(count: int) -> int:
@@ -102,28 +114,26 @@ WIDTHS = (1, 3, 7, 15, 31)
 """Nodes beside a row's last token, where a pass is a graph: with it they fill a power of two."""
 
 
-def choose(survival: Sequence[NDArray[np.float32]], rows: int, most: int, costs: StepCosts, *, padded: bool) -> Choice:
-    """survival: of each row that may draft, float32 [≥ 1] in any order; rows: all that decode in this pass; most: nodes
-    in all. padded: each row takes the room of the widest, as in a graph; else every node counts by itself."""
+def choose(survival: Sequence[list[float]], rows: int, most: int, costs: StepCosts, *, padded: bool) -> Choice:
+    """survival: of each row that may draft, at least one value, in any order; rows: all that decode in this pass; most:
+    nodes in all. padded: each row takes the room of the widest, as in a graph; else every node counts by itself."""
     if not survival or most <= 0:
         return NONE
     best, plain = NONE, rows / costs.plain(rows)
     if padded:
-        table = np.zeros((len(survival), WIDTHS[-1]), np.float64)
-        for line, row in enumerate(survival):
-            table[line, : len(row)] = -np.sort(-row)
-        gains = table.sum(0).cumsum()
-        longest = max(len(row) for row in survival)
+        ranked = [sorted(row, reverse=True) for row in survival]
+        longest = max(map(len, ranked))
         for width in WIDTHS:
-            rate = (rows + gains[width - 1]) / costs.verify(rows, rows * (width + 1))
+            gains = sum(sum(row[:width]) for row in ranked)
+            rate = (rows + gains) / costs.verify(rows, rows * (width + 1))
             if rate > best.gain * plain:
-                best = Choice(int(sum(min(len(row), width) for row in survival)), width, rate / plain)
+                best = Choice(sum(min(len(row), width) for row in ranked), width, rate / plain)
             if width >= longest or rows * width >= most:
                 break
     else:
-        gains = np.cumsum(-np.sort(-np.concatenate(survival)).astype(np.float64))
-        for nodes in _counts(min(len(gains), most)):
-            rate = (rows + gains[nodes - 1]) / costs.verify(rows, rows + nodes)
+        gains_of = list(accumulate(sorted((each for row in survival for each in row), reverse=True)))
+        for nodes in _counts(min(len(gains_of), most)):
+            rate = (rows + gains_of[nodes - 1]) / costs.verify(rows, rows + nodes)
             if rate > best.gain * plain:
                 best = Choice(nodes, 0, rate / plain)
     return best if best.gain >= MARGIN else NONE

@@ -12,9 +12,12 @@ from statistics import median
 import numpy as np
 
 from engines.native.config import ConfigError, EngineConfig
+from engines.native.loader.model_files import read_json
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
 from engines.native.speculation.budget import StepCosts
+from engines.native.speculation.heads import head_kind
+from engines.native.speculation.names import DRAFTING
 from engines.native.speculation.proposer import History, Proposer, ProposerSettings, factory, make_proposer
 from engines.native.speculation.speculator import Speculator
 from engines.native.step import StepPlan
@@ -75,16 +78,26 @@ def _named(config: EngineConfig) -> dict[str, Callable[[ProposerSettings], Propo
     if config.speculation == OFF:
         return {}
     if config.speculation == AUTO:
-        names = [BY_ITSELF, "draft"] if config.draft_format else [BY_ITSELF]
+        names = [BY_ITSELF, drafting(config)] if config.draft_format else [BY_ITSELF]
         try:
             return {name: factory(name) for name in names}
         except ConfigError as error:
             log.warning("%s; the engine goes on without speculation", error)
             return {}
     names = config.speculation.split("+")
-    if "draft" in names and not config.draft_format:
-        raise ConfigError("speculation names 'draft', but no draft model is given; choose one, or leave it out")
+    for name in DRAFTING:
+        if name in names and not config.draft_format:
+            raise ConfigError(f"speculation names {name!r}, but no draft model is given; choose one, or leave it out")
+        if name in names and name != (kind := drafting(config)):
+            raise ConfigError(f"speculation names {name!r}, but the draft's files are for {kind!r}: name that instead")
     return {name: factory(name) for name in names}
+
+
+def drafting(config: EngineConfig) -> str:
+    """Which of `DRAFTING` the draft's files are for. Raises BadModel for a config.json that is none."""
+    paths = {name: Path(path) for name, path in config.draft_paths.items()}
+    said = read_json(paths, "config.json", required=False) if config.draft_format == "safetensors" else {}
+    return head_kind(said) or "draft"
 
 
 def _identity(config: EngineConfig) -> str:

@@ -1,16 +1,17 @@
 """The scheduler's side of speculation: ask the proposers, let the budget choose, learn from what was said.
 
 While passes carry drafts, each is planned when the one before is committed: a guess needs to know what it follows.
-Where the budget finds nothing worth trying, passes go on as if nobody guessed, one behind the other on a GPU. Guesses
-are then asked for as often as costs OVERHEAD of the time, and rarer if they go on not paying; they are compared with
-what is then said (`_shadows`), so that it is noticed when they become worth a try.
+Where the budget finds nothing worth trying, passes go on as if nobody guessed, one behind the other on a GPU. What
+proposers do then (rows that begin and end, tokens to be seen, guesses in vain) may take OVERHEAD of the time: it waits
+until that much has gone by. Guesses that are not tried are compared with what is then said (`_shadows`), so that it is
+noticed when they become worth a try.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,26 +21,30 @@ from engines.native.draft import Drawn
 from engines.native.request import Request
 from engines.native.speculation.budget import NONE, Choice, StepCosts, choose
 from engines.native.speculation.proposer import History, Proposer
-from engines.native.speculation.tree import MAX_NODES, NOTHING, Float32, Tree
-from engines.native.step import Drafts, Int32, StepPlan, Verified
+from engines.native.speculation.tree import MAX_NODES, NOTHING, Int32, Tree
+from engines.native.step import Drafts, StepPlan, Verified
 
 log = logging.getLogger(__name__)
 
-OVERHEAD, HIDDEN = 0.01, 0.1
-"""Share of a plain pass that asking in vain may take, on average; and where the device is busy meanwhile."""
-MAX_REST = 64
-"""Plain passes between two askings at most."""
-EAGER = 1
-"""And after a request has come."""
+OVERHEAD = 0.015
+"""Share of the time that proposers may take while nothing that they say is tried."""
+CREDIT_S = 0.05
+"""So much of it may be saved up: the first requests of an idle engine are asked about at once."""
+MAX_REFUSED = 3
+"""Askings in a row that did not pay, each of which doubles what the next must wait for."""
 WATCHED = 6
 """Tokens that must have followed before a guess that was not tried is judged."""
-FADE = 0.02
-"""Weight of the newest guess in what a source's promises are worth."""
+SHADOWS = 8
+"""Such guesses at most, one for a row."""
+FADE = 0.05
+"""Weight of the newest pass in what a source's promises are worth."""
 RATE = (0.05, 1.5)
 """Bounds of that factor."""
 SUREST = 0.995
 SMOOTH = 0.05
 """Weight of the newest pass in the figures that are shown."""
+PASS_TOKENS = 512
+"""Tokens of a pass with drafts beyond which no device verifies for less than it would say."""
 
 
 @dataclass(slots=True)
@@ -59,9 +64,11 @@ class Counts:
 
 @dataclass(slots=True)
 class _Flight:
-    """A launched pass: the trees that it tries, by row; when its plan began."""
+    """A launched pass: the trees that it tries, by row; what each source promises of them, in tokens; when its plan
+    began."""
 
     trees: dict[int, Tree]
+    promised: list[float]
     rows: int
     tokens: int
     mixed: bool  # prompts are computed beside
@@ -88,12 +95,13 @@ class Speculator:
         self._history, self._padded, self._trees, self._clock = history, padded, trees, clock
         self._worth = [1.0] * len(proposers)
         self._choice: Choice = NONE  # of the newest asking
-        self._resting = 0  # plain passes until guesses are asked for again
         self._refused = 0  # askings in a row whose guesses did not pay
-        self._asked = 0.0  # when the newest asking began, s
+        self._credit = CREDIT_S  # s that proposers may take in vain
+        self._since = clock()  # when it was last reckoned
         self._flights: list[_Flight] = []
-        self._shadows: dict[int, tuple[int, Tree]] = {}  # row → (tokens known then, what was guessed)
-        self._seen: dict[int, int] = {}  # row → tokens that the proposers have seen
+        self._shadows: dict[int, tuple[int, Tree, list[float]]] = {}  # row → (tokens known then, guessed, survival)
+        self._new: dict[int, tuple[str, int]] = {}  # rows that the proposers have not met → (salt, prompt_len)
+        self._seen: dict[int, int] = {}  # row → tokens that they have seen
         self._straight: set[int] = set()  # rows whose guesses may have no forks
         self._widest = 0
         self._last = 0.0  # when the newest pass was committed
@@ -111,75 +119,79 @@ class Speculator:
     # Rows
 
     def begin(self, request: Request) -> None:
-        row = request.row
-        self._seen[row] = len(request.token_ids)
+        self._new[request.row] = request.salt, request.prompt_len
         if request.params.adjusts or not self._trees:
-            self._straight.add(row)
-        self._each(lambda proposer: proposer.begin(row, request.salt, request.prompt_len))
-        self._resting = min(self._resting, EAGER)
+            self._straight.add(request.row)
+        self._refused = 0
 
     def end(self, row: int) -> None:
         """Its tokens are still in the history."""
-        self._show([row])
+        began = self._clock()
+        if self._affords(began):
+            self._meet([row])
+        if row in self._seen:
+            self._show([row])
+            self._each(lambda proposer: proposer.end(row))
         self._shadows.pop(row, None)
         self._seen.pop(row, None)
+        self._new.pop(row, None)
         self._straight.discard(row)
-        self._each(lambda proposer: proposer.end(row))
+        self._spend(began)
 
     # A pass
 
     def guesses(self, rows: Int32, limit: Int32) -> dict[int, Tree] | None:
         """What follows the rows int32 [n] that are to decode; limit: int32 [n], nodes that are of use. By row; None
         where nothing was asked."""
-        if not len(rows) or not (self.active or self._resting <= 0):
+        began = self._clock()
+        if not len(rows) or not (self.active or self._affords(began)):
             return None
-        self._asked = self._clock()
+        limit = np.minimum(limit, min(MAX_NODES, max(1, PASS_TOKENS // len(rows) - 1)))
+        self._meet(rows.tolist())
         self._show(list(self._seen))
         trees = dict.fromkeys(rows.tolist(), NOTHING)
         for source, proposer in list(self._proposers.items()):
             found = self._ask(source, proposer, rows, limit)
             for row, most, tree in zip(rows.tolist(), limit.tolist(), found, strict=True):
-                trees[row] = merged(trees[row], self._weighed(row, tree, source), min(most, MAX_NODES))
+                if len(tree):
+                    tree = self._fit(row, tree, source)
+                    trees[row] = merged(trees[row], tree, most) if len(trees[row]) else tree
+        if not self.active:
+            self._spend(began)
         return trees
 
     def choose(self, trees: dict[int, Tree], decodes: int, most: int, free: bool) -> dict[int, Tree]:
         """Those of `trees` that the next pass tries, `most` nodes at most. decodes: rows that decode in it. free: it
         may try any; else the choice is of a pass to come, and all are watched."""
-        trees = {row: tree for row, tree in trees.items() if len(tree)}
-        survival = {row: tree.survival() for row, tree in trees.items()}
+        survival = {row: self._survival(tree) for row, tree in trees.items() if len(tree)}
         self._choice = choose(list(survival.values()), decodes, most, self.costs, padded=self._padded)
-        chosen: dict[int, Tree] = {}
+        self._promised = [0.0] * len(self.names)
         if self._choice is NONE:
-            self._refused = self._refused + 1 if trees else 0
-            self._rest(decodes, free)
+            self._refused = min(self._refused + 1, MAX_REFUSED) if survival else 0
         else:
             self._refused = 0
             if free:
-                chosen = _best(trees, survival, self._choice)
+                chosen = self._best(trees, survival)
                 self._widest = max(map(len, chosen.values()), default=0)
-        for row, tree in trees.items():
-            if row not in chosen:
-                self._shadows[row] = (int(self._history.known[row]), tree)
-        return chosen
-
-    def _rest(self, decodes: int, free: bool) -> None:
-        """After an asking in vain."""
-        share = (OVERHEAD if free else HIDDEN) * self.costs.plain(decodes)
-        passes = (self._clock() - self._asked) / share * 2 ** min(self._refused, 6)
-        self._resting = min(int(passes), MAX_REST)
+                return chosen
+        for row, own in survival.items():
+            if len(self._shadows) >= SHADOWS:
+                break
+            self._shadows[row] = (int(self._history.known[row]), trees[row], own)
+        return {}
 
     def pause(self) -> None:
         """Prompts are computed beside: nothing is tried."""
-        self._choice, self._resting = NONE, EAGER
+        self._choice = NONE
 
     def launched(self, plan: StepPlan, trees: dict[int, Tree], decodes: int, now: float) -> None:
         """trees: that it tries, by row. The first `decodes` rows decode. now: when its planning began, s of the
         clock."""
-        self._resting -= 1
-        tokens = int(plan.count[:decodes].sum())
-        if plan.drafts is not None and self._padded:
-            tokens = decodes * (self._choice.width + 1)
-        self._flights.append(_Flight(trees, decodes, tokens, len(plan.rows) > decodes, now))
+        tokens, promised = decodes, [0.0] * len(self.names)
+        if plan.drafts is not None:
+            tokens = decodes * (self._choice.width + 1) if self._padded else int(plan.count[:decodes].sum())
+            promised = self._promised
+        self._flights.append(_Flight(trees, promised, decodes, tokens, len(plan.rows) > decodes, now))
 
     def committed(self, plan: StepPlan, said: Verified | None, drawn: Drawn) -> None:
         """The oldest launched pass is over; the history knows what it has said. Enters whose guesses `drawn` are."""
@@ -187,18 +199,31 @@ class Speculator:
         now = self._clock()
         seconds, self._last = now - max(flight.begun, self._last), now
         self.counts.steps += 1
-        sources = np.full(len(plan.rows) * (1 if said is None else said.tokens.shape[1]), -1, np.int8)
         if said is not None:
+            sources = np.full(said.tokens.size, -1, np.int8)
             self._learn(plan, said, flight, seconds, sources)
+            drawn.sources = sources[drawn.positions]
         elif flight.rows and not flight.mixed:
             self.costs.saw_plain(flight.rows, seconds)
-        drawn.sources = sources[drawn.positions]
-        self._judge()
+        if self._shadows:
+            self._judge()
 
     def failed(self) -> None:
         """The oldest launched pass raised."""
         self._flights.pop(0)
         self._last = self._clock()
+
+    # What proposers may take in vain
+
+    def _affords(self, now: float) -> bool:
+        """Whether proposers may be asked though nothing of theirs is tried."""
+        self._credit = min(self._credit + OVERHEAD * (now - self._since), CREDIT_S)
+        self._since = now
+        return self._credit > 0
+
+    def _spend(self, began: float) -> None:
+        """After what was done since `began`."""
+        self._credit -= (self._clock() - began) * 2**self._refused
 
     def close(self) -> None:
         self._each(lambda proposer: proposer.close())
@@ -211,21 +236,32 @@ class Speculator:
     ) -> None:
         counts, width = self.counts, said.tokens.shape[1]
         tokens = int(said.counts[: flight.rows].sum())
+        drafted, accepted = [0] * len(self.names), [0] * len(self.names)
+        words, lengths = said.tokens.tolist(), said.counts.tolist()
         for place, row in enumerate(plan.rows[: flight.rows].tolist()):
             tree = flight.trees.get(row)
             if tree is None:
                 continue
-            path = held(tree, said.tokens[place, : said.counts[place]].tolist())
-            sources[place * width : place * width + len(path)] = tree.source[path]
             counts.rows += 1
-            counts.drafted += len(tree)
-            counts.accepted += len(path)
-            for source in tree.source.tolist():
-                counts.by_source[self.names[source]][0] += 1
-            for node in path:
-                counts.by_source[self.names[int(tree.source[node])]][1] += 1
-            self._value(tree, path)
+            path = held(tree, words[place][: lengths[place]])
+            if len(self.names) == 1:
+                drafted[0] += len(tree)
+                accepted[0] += len(path)
+                sources[place * width : place * width + len(path)] = 0
+                continue
+            whose = tree.source.tolist()
+            for source in whose:
+                drafted[source] += 1
+            for step, node in enumerate(path):
+                accepted[whose[node]] += 1
+                sources[place * width + step] = whose[node]
+        for source, name in enumerate(self.names):
+            counts.by_source[name][0] += drafted[source]
+            counts.by_source[name][1] += accepted[source]
+        counts.drafted += sum(drafted)
+        counts.accepted += sum(accepted)
         counts.verified += 1
+        self._value(flight.promised, accepted)
         self.costs.saw_verify(flight.rows, flight.tokens, seconds)
         plain = self.costs.plain(flight.rows) * tokens / flight.rows
         counts.saved_s += plain - seconds
@@ -234,30 +270,83 @@ class Speculator:
     def _judge(self) -> None:
         """Compare guesses that were not tried with what has followed by now."""
         history = self._history
-        for row, (since, tree) in list(self._shadows.items()):
-            if int(history.known[row]) >= since + WATCHED:
-                del self._shadows[row]
-                told = history.token_ids[row, since : since + WATCHED].tolist()
-                shallow = tree.kept(tree.depths() <= WATCHED)
-                self._value(shallow, held(shallow, told))
+        for row, (since, tree, survival) in list(self._shadows.items()):
+            if int(history.known[row]) < since + WATCHED:
+                continue
+            del self._shadows[row]
+            path = held(tree, history.token_ids[row, since : since + WATCHED].tolist())
+            promised, kept = [0.0] * len(self.names), [0] * len(self.names)
+            depths, whose = tree.depths().tolist(), tree.source.tolist()
+            for depth, source, share in zip(depths, whose, survival, strict=True):
+                promised[source] += share if depth <= WATCHED else 0.0
+            for node in path:
+                kept[whose[node]] += 1
+            self._value(promised, kept)
 
-    def _value(self, tree: Tree, path: list[int]) -> None:
-        """The nodes of `path` held: what is each source's word worth?"""
-        reached = {0, *(node + 1 for node in path)}
-        for node, (parent, source) in enumerate(zip(tree.parents.tolist(), tree.source.tolist(), strict=True)):
-            if parent in reached:
-                promised = float(tree.confidence[node])  # with its worth at that time
-                worth = self._worth[source] + FADE * (float(node + 1 in reached) - promised)
+    def _value(self, promised: Sequence[float], kept: Sequence[int]) -> None:
+        """What is each source's word worth? Of what it promised with its worth at that time, so much was kept."""
+        for source, (wanted, found) in enumerate(zip(promised, kept, strict=True)):
+            if wanted > 0:
+                off = min(max((found - wanted) / (wanted + 1), -1.0), 1.0)
+                worth = self._worth[source] * (1 + FADE * off)
                 self._worth[source] = min(max(worth, RATE[0]), RATE[1])
 
-    def _weighed(self, row: int, tree: Tree, source: int) -> Tree:
-        """With what its source's word is worth."""
-        sure = np.minimum(tree.confidence * np.float32(self._worth[source]), np.float32(SUREST))
-        tree = Tree(tree.tokens, tree.parents, sure, np.full(len(tree), source, np.int32))
+    def _fit(self, row: int, tree: Tree, source: int) -> Tree:
+        """As this engine takes it: without forks where it may have none, and with its source."""
         if row in self._straight and not tree.chain:
             forks = np.flatnonzero(tree.parents != np.arange(len(tree)))
             tree = tree.first(int(forks[0]))
+        if source:
+            tree = Tree(tree.tokens, tree.parents, tree.confidence, np.full(len(tree), source, np.int32))
         return tree
+
+    def _survival(self, tree: Tree) -> list[float]:
+        """Of each node, the probability that it and all before it hold, by what its source's word is worth."""
+        reached = [1.0]
+        parents, sure = tree.parents.tolist(), tree.confidence.tolist()
+        if len(self.names) == 1:
+            worth = self._worth[0]
+            for parent, own in zip(parents, sure, strict=True):
+                reached.append(reached[parent] * min(own * worth, SUREST))
+        else:
+            for parent, own, source in zip(parents, sure, tree.source.tolist(), strict=True):
+                reached.append(reached[parent] * min(own * self._worth[source], SUREST))
+        return reached[1:]
+
+    def _best(self, trees: dict[int, Tree], survival: dict[int, list[float]]) -> dict[int, Tree]:
+        """The nodes that the choice is for, by row. Notes what they promise."""
+        choice = self._choice
+        least = (
+            0.0
+            if choice.width
+            else sorted((each for own in survival.values() for each in own), reverse=True)[choice.nodes - 1]
+        )
+        found: dict[int, Tree] = {}
+        for row, own in survival.items():
+            tree, worst = trees[row], min(own)
+            if worst < least or (choice.width and len(own) > choice.width):
+                keep = np.array(own) >= least
+                if choice.width:
+                    keep[np.argsort(-np.array(own), kind="stable")[choice.width :]] = False
+                tree = tree.kept(keep)
+                own = np.array(own)[keep].tolist()
+            if not len(tree):
+                continue
+            found[row] = tree
+            if len(self.names) == 1:
+                self._promised[0] += sum(own)
+            else:
+                for source, share in zip(tree.source.tolist(), own, strict=False):
+                    self._promised[source] += share
+        return found
+
+    def _meet(self, rows: list[int]) -> None:
+        """Rows that the proposers have not met."""
+        for row in rows:
+            if row in self._new:
+                salt, prompt_len = self._new.pop(row)
+                self._seen[row] = int(self._history.known[row])
+                self._each(lambda proposer, row=row, of=(salt, prompt_len): proposer.begin(row, *of))  # type: ignore[misc]
 
     def _show(self, rows: list[int]) -> None:
         """Show the proposers what has been said since they last looked."""
@@ -288,29 +377,18 @@ class Speculator:
         del self._proposers[source]
 
 
-def _best(trees: dict[int, Tree], survival: dict[int, Float32], choice: Choice) -> dict[int, Tree]:
-    """The nodes that `choice` is for, by row."""
-    found: dict[int, Tree] = {}
-    least = 0.0 if choice.width else float(-np.sort(-np.concatenate(list(survival.values())))[choice.nodes - 1])
-    for row, worth in survival.items():
-        keep = worth >= least
-        if choice.width:
-            keep[np.argsort(-worth, kind="stable")[choice.width :]] = False
-        if len(tree := trees[row].kept(keep)):
-            found[row] = tree
-    return found
-
-
 def held(tree: Tree, tokens: list[int]) -> list[int]:
     """The nodes that `tokens`, which were said, follow from the root on."""
     path: list[int] = []
-    at = 0
+    words, parents, at = tree.tokens.tolist(), tree.parents.tolist(), 0
     for token in tokens:
-        below = np.flatnonzero((tree.parents == at) & (tree.tokens == token))
-        if not len(below):
+        for node in range(at, len(words)):  # children come after their parent
+            if parents[node] == at and words[node] == token:
+                path.append(node)
+                at = node + 1
+                break
+        else:
             break
-        path.append(int(below[0]))
-        at = int(below[0]) + 1
     return path
 
 
@@ -356,4 +434,5 @@ def drafts_of(trees: dict[int, Tree], rows: Int32) -> Drafts:
         if tree is not None:
             nodes[place] = len(tree)
             tokens[place, : len(tree)], parents[place, : len(tree)] = tree.tokens, tree.parents
-    return Drafts(tokens, parents, nodes, all(tree.chain for tree in trees.values()))
+    straight = (parents == np.arange(width)) | (np.arange(width) >= nodes[:, None])
+    return Drafts(tokens, parents, nodes, bool(straight.all()))
