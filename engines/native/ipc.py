@@ -98,7 +98,7 @@ class PromptLogprobs(msgspec.Struct, array_like=True):
 class SpeculationCounts(msgspec.Struct, array_like=True):
     """What speculation has done since the core started. A row-pass is one request in one pass."""
 
-    steps: int = 0  # passes that drew tokens
+    steps: int = 0  # passes
     verified: int = 0  # of them those that checked guesses
     rows: int = 0  # row-passes that checked guesses
     drafted: int = 0  # tokens guessed and checked

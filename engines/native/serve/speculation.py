@@ -101,7 +101,7 @@ class SpeculationMetrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"{prefix}speculation_{name}", text, labels, registry=registry)
 
-        self._steps = counter("steps", "Passes that drew tokens, by whether they checked guesses", "kind")
+        self._steps = counter("steps", "Passes, by whether they checked guesses", "kind")
         self._rows = counter("rows", "Requests in passes that checked guesses, each counted in each pass")
         self._tokens = counter("guessed_tokens", "Guessed tokens that were checked", "source", "result")
         self._length = gauge("acceptance_length", "Tokens that a request gets of a pass that checks guesses")

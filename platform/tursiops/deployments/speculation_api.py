@@ -25,7 +25,7 @@ class FiguresSerializer(serializers.Serializer[Any]):
     """Rates are null where there was nothing to measure them by."""
 
     window_s = serializers.FloatField()
-    steps = serializers.IntegerField(help_text="Passes that drew tokens")
+    steps = serializers.IntegerField(help_text="Passes")
     verified_steps = serializers.IntegerField(help_text="Of them those that checked guesses")
     rows = serializers.IntegerField(help_text="Requests in passes that checked guesses, counted in each pass")
     drafted_tokens = serializers.IntegerField()

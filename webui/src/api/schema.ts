@@ -2074,7 +2074,7 @@ export interface components {
         Figures: {
             /** Format: double */
             window_s: number;
-            /** @description Passes that drew tokens */
+            /** @description Passes */
             steps: number;
             /** @description Of them those that checked guesses */
             verified_steps: number;
