@@ -93,7 +93,7 @@ class Student:
         self.norms: dict[str, nn.Parameter] = {}
         self.floors: dict[str, torch.Tensor] = {}
         config = IntxFakeQuantizeConfig(
-            torch.int4 if spec["symmetric"] else torch.uint4,
+            getattr(torch, "int4" if spec["symmetric"] else "uint4"),
             group_size=spec["group"],
             is_symmetric=spec["symmetric"],
             is_dynamic=False,
@@ -139,7 +139,8 @@ class Student:
 
             def whole(self) -> torch.Tensor:
                 (name,) = self.active_adapters
-                return self.get_base_layer().weight + self.get_delta_weight(name)
+                weight: torch.Tensor = self.get_base_layer().weight + self.get_delta_weight(name)
+                return weight
 
         rank = self._spec["rank"]
         config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=list(self.matrices))
@@ -228,7 +229,8 @@ def train(spec: dict[str, Any]) -> dict[str, Any]:
     if spec["precision"] == "auto" and device == "cuda" and dtype is torch.float32:
         say(log="this GPU has no bfloat16 arithmetic: trained in float32, which is slower")
     torch.manual_seed(spec["seed"])
-    teacher = AutoModelForCausalLM.from_pretrained(spec["model"], dtype=dtype).to(device).eval().requires_grad_(False)
+    teacher: Any = AutoModelForCausalLM.from_pretrained(spec["model"], dtype=dtype)
+    teacher.to(device).eval().requires_grad_(False)
     student = Student(AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32), spec)
     rows = torch.from_numpy(numpy.load(spec["data"])).long()
     work, steps = Path(spec["work"]), spec["steps"]
@@ -281,7 +283,9 @@ def trainer(student: Student, teacher: Any, arguments: Any, rows: list[dict[str,
     from transformers import Trainer, TrainerCallback
 
     class Distillation(Trainer):
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
             told = {"use_cache": False, "output_hidden_states": bool(spec["hidden"])}
             with torch.no_grad():
                 wanted = teacher(input_ids=inputs["input_ids"], **told)
