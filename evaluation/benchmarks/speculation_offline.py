@@ -46,7 +46,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Of one task and proposer. seconds: of propose and observe. sure: (said, held) of
+    """Of one task and proposer. seconds: of the CPU, in propose and observe. sure: (said, held) of
     all nodes whose parent held, by tenth of confidence."""
 
     tokens: int = 0
@@ -165,9 +165,9 @@ class Replay:
 
     def _step(self, rows: Int32, limit: int) -> None:
         most = np.full(len(rows), limit, np.int32)
-        start = time.perf_counter()
+        start = time.process_time()
         trees = self.proposer.propose(rows, most)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         since = self._history.known[rows]
         for row, tree in zip(rows.tolist(), trees, strict=True):
             said, known, tally = self._said[row], int(self._history.known[row]), self._tallies[row]
@@ -177,9 +177,9 @@ class Replay:
             self._history.known[row] += grown
             tally.tokens, tally.steps = tally.tokens + grown, tally.steps + 1
             tally.drafted, tally.accepted = tally.drafted + len(tree), tally.accepted + held
-        start = time.perf_counter()
+        start = time.process_time()
         self.proposer.observe(rows, since)
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
         for row in rows.tolist():
             self._tallies[row].seconds += seconds / len(rows)
 

@@ -39,11 +39,14 @@ class Chains:
 
     def slots(self, tokens: Int32) -> NDArray[np.int64]:
         """tokens int32 [k] → int64 [k − order + 1], the slots of its n-grams in order."""
-        count = len(tokens) - self.order + 1
-        digits, base = tokens.view(np.uint32).astype(np.int64), (1 << 32) % self.size
-        total = digits[self.order - 1 :] % self.size
-        for step in range(self.order - 2, -1, -1):
-            total = (total * base + digits[step : step + count]) % self.size
+        return self.slots_of(np.lib.stride_tricks.sliding_window_view(tokens, self.order))
+
+    def slots_of(self, grams: Int32) -> NDArray[np.int64]:
+        """grams int32 [k, order] or wider, of which the first tokens count → int64 [k]."""
+        base = (1 << 32) % self.size
+        total = np.zeros(len(grams), np.int64)
+        for step in range(self.order - 1, -1, -1):
+            total = (total * base + grams[:, step].astype(np.uint32)) % self.size
         return total
 
     def link(self, number: int, position: int) -> None:

@@ -21,7 +21,8 @@ LEVELS = 3
 ENOUGH = 2
 """With so many places the chains of lower order are not walked."""
 BROAD = 4
-"""Guesses that are wanted, up to which the least order is left out: it gives wide trees of little confidence."""
+"""Guesses that are wanted, up to which half the places are compared, the store only where the row's own text has
+nothing, and the least order is left out: it gives wide trees of little confidence."""
 SURE = 8
 """A match of so many tokens that still holds is followed without looking for others."""
 LONGEST_WORDS = 6
@@ -53,13 +54,13 @@ class Text:
             return matched(self.tail, word(raw, base + position, span), span)
         return matched(self.tail >> (32 * (span - position)), word(raw, base + position, position), position)
 
-    def walk(self, chains: Chains, raw: memoryview, base: int, source: int, found: dict[int, Found]) -> None:
-        """Add what the chain of its newest tokens leads to in a text, by position."""
+    def walk(self, chains: Chains, raw: memoryview, base: int, source: int, found: dict[int, Found], most: int) -> None:
+        """Add what the chain of its newest tokens leads to in a text, by position; `most` places are looked at."""
         order, span, tail, before = chains.order, self.span, self.tail, chains.before
         if span < order:
             return
         position: int = chains.heads[(tail >> (32 * (span - order))) % chains.size]
-        for _ in range(WALKED):
+        for _ in range(most):
             if not position:
                 return
             if position not in found:
@@ -99,10 +100,11 @@ def find(text: Text, local: Local, store: Store | None, carried: list[Found], co
         longest = max(longest, length)
     if longest < SURE:
         raw, base = text.raw, text.base
-        for level in range(LEVELS if count > BROAD + 1 else LEVELS - 1):
-            text.walk(local.chains[level], raw, base, LOCAL, here)
-            if store is not None:
-                text.walk(store.chains[level], store.bytes, 0, GLOBAL, there)
+        broad = count > BROAD + 1
+        for level in range(LEVELS if broad else LEVELS - 1):
+            text.walk(local.chains[level], raw, base, LOCAL, here, WALKED if broad else WALKED // 2)
+            if store is not None and (broad or not here):
+                text.walk(store.chains[level], store.bytes, 0, GLOBAL, there, WALKED if broad else WALKED // 2)
             if len(here) + len(there) >= ENOUGH:
                 break
         if local.structure is not None:

@@ -91,11 +91,11 @@ class Lookahead:
         self._tenants.work()
         self._keeper.tick()
         known = self._history.known[rows].tolist()
-        for row, start, end in zip(rows.tolist(), since.tolist(), known, strict=True):
+        for row, end in zip(rows.tolist(), known, strict=True):
             state, base = self._rows.get(row), row * self._width
             if state is None:  # ended meanwhile
                 continue
-            new = self._ints[base + start : base + end].tolist()
+            new = self._ints[base + state.local.linked : base + end].tolist()  # as `since` says
             state.carried = []
             if state.guess is not None:
                 if state.guess.tokens:
@@ -106,7 +106,7 @@ class Lookahead:
                         longer = min(LONGEST, length + count)
                         view = view if longer <= LONGEST_WORDS else RAW
                         state.carried.append((longer, -source, position + count, view))
-                state.guess, state.matches = None, []
+            state.guess, state.matches = None, []
             state.local.extend(self._raw, base, end, new)
 
     def _learn(self, state: _Row, guess: Branches, new: list[int]) -> None:

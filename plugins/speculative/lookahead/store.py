@@ -80,7 +80,7 @@ class Store:
         if count > 0:
             looked = np.append(np.arange(0, count - 1, STRIDE), count - 1)
             windows = np.lib.stride_tricks.sliding_window_view(document, REPEAT)[looked]
-            places = self.chains[0].newest(self.chains[0].slots(document)[looked])
+            places = self.chains[0].newest(self.chains[0].slots_of(windows))
             left = np.flatnonzero(places)
             for _ in range(LINKS):
                 starts = places[left] - LONG
