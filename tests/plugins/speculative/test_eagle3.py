@@ -12,13 +12,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engines.native.config import ConfigError
+from engines.native.config import ConfigError, EngineConfig
 from engines.native.loader.errors import BadModel
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
 from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.proposer import ProposerSettings, make_proposer
+from engines.native.speculation.setup import drafting, speculation_of
 from evaluation.benchmarks.random_model import greedy
 from plugins.speculative.eagle3 import Eagle3
 from tests.engines.guessing import FREE
@@ -183,6 +184,21 @@ def test_accepted_tokens_per_pass_of_a_fitted_head_keep_their_bound_g9(
         assert any(each.cached_tokens for each in found) == cached
         # 2.24, beyond the token that every pass says; 1.75 where what was made of guesses is not written over
         assert (counts.accepted - accepted) / (counts.rows - rows) >= 2.1
+
+
+def test_the_files_say_which_proposer_they_are_for(tmp_path: Path, runner: ModelRunner) -> None:
+    head = write_speculators(tmp_path / "head", random_head(1))
+    medusa = (tmp_path / "medusa.json", {"medusa_num_heads": 2})
+    medusa[0].write_text(json.dumps(medusa[1]))
+    config = EngineConfig(format="safetensors", paths={}, draft_format=head[0], draft_paths=head[1])
+    assert drafting(config) == "eagle3"
+    assert drafting(replace(config, draft_paths={"config.json": str(medusa[0])})) == "medusa"
+    assert drafting(replace(config, draft_format="gguf", draft_paths={"model.gguf": ""})) == "draft"
+    for asked, found in (("draft", "for 'eagle3'"), ("lookahead+medusa", "for 'eagle3'")):
+        with pytest.raises(ConfigError, match=found):
+            speculation_of(replace(config, speculation=asked), runner)
+    with pytest.raises(ConfigError, match="no draft model is given"):
+        speculation_of(EngineConfig(format="safetensors", paths={}, speculation="eagle3"), runner)
 
 
 def test_heads_of_another_model_are_refused_with_both_numbers(tmp_path: Path, runner: ModelRunner) -> None:
