@@ -28,10 +28,12 @@ export function SpeculationTab({ deployment }: { deployment: Deployment }) {
 function Panel({ deployment, followed }: { deployment: Deployment; followed: FollowedSpeculation }) {
   const { now, points } = followed
   const text = useSpeculationText()
+  const said = useSaid()
   const nameOf = useProposerName()
   const standing = standingOf(now)
   const [window, setWindow] = useUrlState('window', standing === 'idle' ? 'start' : 'recent')
   const figures = window === 'start' ? now.since_start : now.recent
+  const reasons = [...new Set(now.instances.map(({ reason }) => reason))].filter((reason) => reason !== '')
   const named = settingText(now.speculation, text.form, nameOf)
   return (
     <div className="stack" data-testid="speculation" data-standing={standing}>
@@ -60,9 +62,7 @@ function Panel({ deployment, followed }: { deployment: Deployment; followed: Fol
         action={
           standing === 'off' && <Link to={`/deployments/${deployment.id}/edit`}>{text.panel.turnOn}</Link>
         }
-        description={
-          <Reasons reasons={now.instances.filter((one) => !one.recent).map((one) => one.reason)} />
-        }
+        description={reasons.map(said).join(' ') || undefined}
       />
       {figures && standing !== 'never' && (
         <>
@@ -78,12 +78,6 @@ function Panel({ deployment, followed }: { deployment: Deployment; followed: Fol
       {now.instances.length > 1 && <InstanceTable instances={now.instances} window={window} />}
     </div>
   )
-}
-
-function Reasons({ reasons }: { reasons: string[] }) {
-  const said = useSaid()
-  const different = [...new Set(reasons)].filter((reason) => reason !== '')
-  return different.length > 0 ? different.map((reason) => said(reason)).join(' ') : undefined
 }
 
 function Figures({ figures }: { figures: SpeculationFigures }) {

@@ -10,6 +10,7 @@ import { NoDraft } from '@/pages/deployments/speculation/NoDraft'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { Loaded } from '@/ui/Page'
 import { FittingDrafts } from './FittingDrafts'
+import './drafts.css'
 
 const labelOf = (version: Version) => `${version.model_name} v${version.number}`
 
@@ -24,7 +25,7 @@ export function DraftsDrawer({ version, onClose }: { version: Version; onClose: 
         <p className="muted">{text.lead}</p>
         <UseAsDraft version={version} />
         <section aria-label={text.listTitle(label)}>
-          <h3>{text.listTitle(label)}</h3>
+          <h2 className="section-title">{text.listTitle(label)}</h2>
           <Loaded query={drafts} rows={2}>
             {({ drafts: found }) =>
               found.length === 0 ? (
@@ -52,7 +53,7 @@ function UseAsDraft({ version }: { version: Version }) {
   const chosen = ready.data?.find((one) => one.id === target)
   return (
     <section aria-label={text.useAs(labelOf(version))}>
-      <h3>{text.useAs(labelOf(version))}</h3>
+      <h2 className="section-title">{text.useAs(labelOf(version))}</h2>
       <label htmlFor={id} className="visually-hidden">
         {text.target}
       </label>
