@@ -72,6 +72,7 @@ def job(recipe: dict[str, Any], place: Path, name: str) -> tuple[dict[str, Any],
 
 def measured(recipe: dict[str, Any], place: Path) -> dict[str, Any]:
     """A row of the result."""
+    threads = torch.get_num_threads()  # of the job, which has the same environment; the engine below takes all cores
     report, verdict = job(recipe, place, "trained")
     native = {name: value for name, value in recipe.items() if not name.startswith("qat_")} | {"backend": "native"}
     job(native, place, "rounded")
@@ -99,7 +100,7 @@ def measured(recipe: dict[str, Any], place: Path) -> dict[str, Any]:
         "seconds": report["seconds"],
         "peak_memory": report["peak_memory"],
         "dtype": report["dtype"],
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "size": report["size"],
     }
 
