@@ -140,6 +140,20 @@ def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
     assert accepted > (150 if right > 0.9 else 20)
 
 
+@pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"kv_cache_dtype": "int8"}, {"embedding_dtype": "int8"}])
+def test_the_same_is_said_with_quantized_weights_and_cache_g3(model, monkeypatch, changes):
+    config = config_of(model, **changes)
+    runner = build_runner(config)
+    every_guess_is_tried(monkeypatch)
+    asked = [ASKED["greedy"]] * len(PROMPTS)
+    plain = answers(config, runner, asked)
+    known = {tuple(prompt): each.token_ids for prompt, each in zip(PROMPTS, plain, strict=True)}
+    engine = Offline(config, runner, {"oracle": lambda settings: Oracle(settings, known, 0.9)})
+    assert [each.token_ids for each in engine.generate(PROMPTS, asked)] == [each.token_ids for each in plain]
+    assert engine.scheduler.speculator is not None
+    assert engine.scheduler.speculator.counts.accepted > 10
+
+
 def test_all_kinds_of_requests_side_by_side(model, monkeypatch):
     config = config_of(model)
     runner = build_runner(config)
@@ -154,7 +168,18 @@ def test_all_kinds_of_requests_side_by_side(model, monkeypatch):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_each_node_of_a_tree_draws_what_its_path_alone_would_g7(data, runner):
-    """Brute force: the token behind a node is that of a pass over the path from the root to it."""
+    by_brute_force(data, runner)
+
+
+@pytest.mark.nightly
+@settings(max_examples=1000, deadline=None)
+@given(data=st.data())
+def test_a_thousand_trees(data, runner):
+    by_brute_force(data, runner)
+
+
+def by_brute_force(data, runner) -> None:
+    """What stands behind a node is what a pass over the path from the root to it gives."""
     count = data.draw(st.integers(1, 12))
     parents = np.array([data.draw(st.integers(0, node)) for node in range(count)], np.int32)
     tokens = np.array([data.draw(st.integers(0, VOCAB - 1)) for _ in range(count)], np.int32)
