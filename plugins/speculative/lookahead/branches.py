@@ -20,7 +20,7 @@ from plugins.speculative.lookahead.survival import (
 )
 
 FLOOR = 0.02
-"""Survival under which a node is not worth a name."""
+"""Survival under which a node is never worth a place in a pass."""
 FEW = 3
 """Matches up to which an agreement is counted by itself."""
 MOST = 0.99
@@ -66,9 +66,12 @@ class Branches:
         )
 
 
-def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float], *, trees: bool) -> Branches:
-    """At most `limit` nodes, those most likely to be reached and to hold. matches: longest first. rates: by class of
-    survival. odds: factor on those of each view. trees: False takes only the likeliest token after each."""
+def grow(
+    matches: list[Match], limit: int, rates: list[float], odds: list[float], *, trees: bool, floor: float = FLOOR
+) -> Branches:
+    """At most `limit` nodes, those most likely to be reached and to hold, none with a survival under `floor`. matches:
+    longest first. rates: by class of survival. odds: factor on those of each view. trees: False takes only the
+    likeliest token after each."""
     tokens: list[int] = []
     parents: list[int] = []
     confidences: list[float] = []
@@ -90,7 +93,7 @@ def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float]
                 if confidence > MOST:
                     confidence = MOST
                 survival *= confidence
-                if survival < FLOOR:
+                if survival < floor:
                     break
                 confidences.append(confidence)
             count = len(confidences) - begin
@@ -100,7 +103,7 @@ def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float]
                 parents += range(begin + 1, begin + count)
                 kinds += run[:count]
                 node, depth = begin + count, depth + count
-            if len(tokens) == limit or survival < FLOOR:
+            if len(tokens) == limit or survival < floor:
                 break
         while depth < agreed:  # straight on
             kind = offset + PLACE[length + depth]
@@ -109,7 +112,7 @@ def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float]
             if confidence > MOST:
                 confidence = MOST
             reached, token = survival * confidence, follows[depth]
-            if reached < FLOOR:
+            if reached < floor:
                 break
             if heap and reached < -heap[0][0]:  # another way is better by now
                 ticket += 1
@@ -124,7 +127,7 @@ def grow(matches: list[Match], limit: int, rates: list[float], odds: list[float]
             node, depth, survival = len(tokens), depth + 1, reached
         else:
             if len(live) > 1:
-                ticket = _fork(heap, live, node, depth, survival, rates, odds, ticket, trees)
+                ticket = _fork(heap, live, node, depth, survival, rates, odds, ticket, trees, floor)
         if not heap:
             break
         reached, _, parent, depth, token, confidence, kind, live = heappop(heap)
@@ -169,6 +172,7 @@ def _fork(
     odds: list[float],
     ticket: int,
     trees: bool,
+    floor: float,
 ) -> int:
     """The tokens that may follow `node`, onto the heap → the next ticket."""
     ways: dict[int, list[Match]] = {}
@@ -188,7 +192,7 @@ def _fork(
     scale = MOST / whole if whole > MOST else 1.0
     for confidence, token, kind, those in branches if trees else sorted(branches, key=itemgetter(0))[-1:]:
         confidence *= scale
-        if survival * confidence >= FLOOR:
+        if survival * confidence >= floor:
             ticket += 1
             heappush(heap, (-survival * confidence, ticket, node, depth, token, confidence, kind, those))
     return ticket

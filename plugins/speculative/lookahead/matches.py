@@ -20,9 +20,6 @@ LEVELS = 3
 """Orders of chains, the longest first."""
 ENOUGH = 2
 """With so many places the chains of lower order are not walked."""
-BROAD = 4
-"""Guesses that are wanted, up to which half the places are compared, the store only where the row's own text has
-nothing, and the least order is left out: it gives wide trees of little confidence."""
 SURE = 8
 """A match of so many tokens that still holds is followed without looking for others."""
 LONGEST_WORDS = 6
@@ -83,9 +80,12 @@ class Text:
         return tokens
 
 
-def find(text: Text, local: Local, store: Store | None, carried: list[Found], count: int) -> list[Match]:
+def find(
+    text: Text, local: Local, store: Store | None, carried: list[Found], count: int, *, broad: bool = True
+) -> list[Match]:
     """At most KEPT, longest first, newest first among equals. carried: earlier matches that have held until now. count:
-    tokens wanted behind each."""
+    tokens wanted behind each. broad: False compares half as many places, looks into the store only where the row's own
+    text has nothing, and leaves out the least order, which gives wide trees of little confidence."""
     here: dict[int, Found] = {}
     there: dict[int, Found] = {}
     longest = 0
@@ -100,7 +100,6 @@ def find(text: Text, local: Local, store: Store | None, carried: list[Found], co
         longest = max(longest, length)
     if longest < SURE:
         raw, base = text.raw, text.base
-        broad = count > BROAD + 1
         for level in range(LEVELS if broad else LEVELS - 1):
             text.walk(local.chains[level], raw, base, LOCAL, here, WALKED if broad else WALKED // 2)
             if store is not None and (broad or not here):

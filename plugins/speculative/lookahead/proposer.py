@@ -9,7 +9,7 @@ import numpy as np
 
 from engines.native.speculation.proposer import ProposerSettings
 from engines.native.speculation.tree import MAX_NODES, NOTHING, Int32, Tree
-from plugins.speculative.lookahead.branches import Branches, grow
+from plugins.speculative.lookahead.branches import FLOOR, Branches, grow
 from plugins.speculative.lookahead.keeper import INTERVAL, Keeper
 from plugins.speculative.lookahead.local import Local
 from plugins.speculative.lookahead.matches import LONGEST_WORDS, Found, Match, Text, find
@@ -18,6 +18,10 @@ from plugins.speculative.lookahead.snapshot import Snapshot
 from plugins.speculative.lookahead.survival import CLASSES, LONGEST, RATE, RATE_ALL, RAW, Survival, Weights, view_of
 from plugins.speculative.lookahead.tenants import Tenants
 
+ROW_FLOOR, MOST_FLOOR = 0.002, 0.2
+"""Per row that asks, and at most: survival under which nodes are not named. A full batch has no room for them."""
+BROAD, BROAD_FLOOR = 5, 0.05
+"""Nodes from which, and a floor up to which, unlikely ones are looked for."""
 BYTES = 256 << 20
 """Of all stores together, unless option `lookahead_bytes` says otherwise."""
 
@@ -68,13 +72,14 @@ class Lookahead:
 
     def propose(self, rows: Int32, limit: Int32) -> Sequence[Tree]:
         known = self._history.known[rows].tolist()
+        floor = min(MOST_FLOOR, max(FLOOR, len(rows) * ROW_FLOOR))
         guesses = [
-            self._guess(row, count, min(most, MAX_NODES))
+            self._guess(row, count, min(most, MAX_NODES), floor)
             for row, count, most in zip(rows.tolist(), known, limit.tolist(), strict=True)
         ]
         return _trees(guesses)
 
-    def _guess(self, row: int, known: int, limit: int) -> Branches | None:
+    def _guess(self, row: int, known: int, limit: int, floor: float) -> Branches | None:
         state = self._rows.get(row)
         if state is None:
             return None
@@ -82,9 +87,11 @@ class Lookahead:
         if limit <= 0:
             return None
         text = Text(self._ints, self._raw, row * self._width, known)
-        state.matches = find(text, state.local, self._tenants.get(state.salt), state.carried, limit + 1)
+        store, broad = self._tenants.get(state.salt), limit >= BROAD and floor < BROAD_FLOOR
+        state.matches = find(text, state.local, store, state.carried, limit + 1, broad=broad)
         if state.matches:
-            state.guess = grow(state.matches, limit, self._survival.rates, state.weights.factors, trees=self._trees)
+            rates, odds = self._survival.rates, state.weights.factors
+            state.guess = grow(state.matches, limit, rates, odds, trees=self._trees, floor=floor)
         return state.guess
 
     def observe(self, rows: Int32, since: Int32) -> None:

@@ -98,6 +98,17 @@ def test_what_one_request_said_helps_the_next_of_its_salt_only():
     assert trees[1].source.tolist() == [0] * 8
 
 
+def test_a_full_batch_is_not_asked_to_try_the_unlikely():
+    lookahead, history = made(rows=64, length=100)
+    for row in range(64):
+        begin(lookahead, history, row, text(row, 90, 12))
+    one, *_ = propose(lookahead, [0], 31)
+    many = propose(lookahead, range(64), 31)
+    assert one.survival().min() < 0.1
+    assert min(tree.survival().min() for tree in many if len(tree)) > 0.12
+    assert 0 < len(many[0]) < len(one)
+
+
 def test_without_trees_only_chains_are_guessed():
     lookahead, history = made(trees=False)
     says = text(7, 300, 6)
