@@ -10,8 +10,9 @@ Contenders, each with the same runner, in the same process, one after the other 
     warm        the same engine, once more over the same prompts: the cache has seen what is said
     draft, draft+lookahead   with --draft, at batch 1 and 8
 Each contender runs once before on an engine of its own, which is not counted: compiled kernels and captured graphs
-belong to the runner. At batch 1 the prompts of a task follow each other on one engine. tokens per pass: (accepted + 1) per row and pass that
-decodes. speed-up: decode seconds of plain (each call less its time to the last first token) over the contender's.
+belong to the runner. At batch 1 the prompts of a task follow each other on one engine. tokens per pass: (accepted + 1)
+per row and pass that decodes. speed-up: decode seconds of plain (each call less its time to the last first token) over
+the contender's.
 Answers are compared with plain's: `same answers`; where they differ a tie between two tokens was broken the other way,
 which happens without strict mode (docs/strict.md).
 Greedy, up to --tokens tokens or the model's own end. Prompts: `evaluation.benchmarks.speculation_prompts`.

@@ -184,7 +184,7 @@ def steps(made: ModelRunner, tiny: bool) -> Iterator[Row]:
         fork = _verify_ms(graphs, rows, start, _fork(batch, context, widths[1]))
         yield Row(f"verify {batch} × {widths[1]} drafts, all keys move", "time", fork, "ms", "lower")
         for hit in HITS:
-            survival = hit ** np.arange(1, 32, dtype=np.float32)
+            survival = (hit ** np.arange(1, 32, dtype=np.float32)).tolist()
             choice = choose([survival] * batch, batch, 31 * batch, costs, padded=True)
             name = f"budget at batch {batch}, {hit} of the guesses hold"
             yield Row(name, "drafts", choice.width, "a row", "higher")
