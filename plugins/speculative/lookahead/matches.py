@@ -1,7 +1,8 @@
 """Places whose text before them is the row's newest text, longest first: each with what followed it.
 
 Row by row in plain Python, not over rows in numpy: one integer comparison takes the place of sixteen, and most places
-need none. The same search in numpy took 197 µs for one row, 33 each for 8, 12 each for 32; this takes 6 to 20.
+need none. Measured on one core: 6 µs where nothing is found, 15 to 26 on average with the store. In numpy the row's
+own text alone took 197 µs for one row, 33 each for 8, 12 each for 32.
 """
 
 from __future__ import annotations
