@@ -21,6 +21,11 @@ def keys_bucket(keys: int, longest: int) -> int:
     return min(-(-keys // step) * step, longest)
 
 
+def wide_keys_bucket(keys: int, longest: int) -> int:
+    """Powers of two, where steps of a kind are so few that each finer bucket would be captured for a handful."""
+    return min(max(SMALLEST_KEYS, 1 << (keys - 1).bit_length()), longest)
+
+
 def width_bucket(nodes: int) -> int:
     """Nodes of a row that verifies guesses: with its last token they fill a power of two, 2 to 32."""
     return (1 << max(nodes, 1).bit_length()) - 1

@@ -125,6 +125,7 @@ class ModelRunner:
         pool = self.model.keep(layers, size, feature)
         if self._graphs is not None:
             self._graphs = self.model.ops.graphs(self.model, self.rows, self.sampler)
+            self._verify_graphs = None if self._graphs is None else self._graphs.verifying()
             self.warm_up()
         return pool
 

@@ -2,8 +2,9 @@
 each node, which guesses hold, tokens into their rows, KV cache in order.
 
 One graph per (rows, tokens of a row, keys, filters), each rounded up to a bucket, as `decode_graph` has them for plain
-steps: a row has 2, 4, 8, 16 or 32 tokens in the pass, of which those without a node compute on the null block. For rows
-that ask for nothing but a draw; what is done for all others (`ModelRunner`) needs the host between logits and tokens.
+steps: a row has 2, 4, 8, 16 or 32 tokens in the pass, of which those without a node compute on the null block. Such
+forms are many, and some are seen once: a graph is captured when its form comes for the USES-th time. For rows that ask
+for nothing but a draw; what is done for all others (`ModelRunner`) needs the host between logits and tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from engines.native.graph_buckets import keys_bucket, rows_bucket, width_bucket
+from engines.native.graph_buckets import rows_bucket, wide_keys_bucket, width_bucket
 from engines.native.kernels.verify import Planes, accept, compact, prepare_trees
 from engines.native.ops.base import Batch
 from engines.native.quantized_kv import planes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
 
 MAX_GRAPHS = 256
+USES = 3
 WIDTHS = (1, 3, 7, 15, 31)
 """Nodes of a row that there are graphs for."""
 
@@ -38,12 +40,13 @@ Capture = Callable[[Callable[[], None], str], torch.cuda.CUDAGraph | None]
 @dataclass(slots=True)
 class _Graph:
     """sent: int32 [n, 3 + 2 w], as `kernels.verify` takes it; said: int32 [n, 2 + w], as it leaves it; cu_query: int32
-    [n + 1]. plain: no graph could be had, and none is tried again."""
+    [n + 1]. uses: passes without a graph. plain: no graph could be had, and none is tried again."""
 
     sent: torch.Tensor
     said: torch.Tensor
     cu_query: torch.Tensor
     graph: torch.cuda.CUDAGraph | None = None
+    uses: int = 0
     plain: bool = False
 
 
@@ -95,7 +98,7 @@ class VerifyGraphs:
         self._sampler.send()
         n, count, width = len(plan.rows), rows_bucket(len(plan.rows)), width_bucket(drafts.width)
         first = plan.start + plan.count - drafts.nodes - 1  # where each row's last token stands
-        keys = keys_bucket(int(first.max()) + 1 + width, self._rows.tokens.shape[1])
+        keys = wide_keys_bucket(int(first.max()) + 1 + width, self._rows.tokens.shape[1])
         filters = self._sampler.filters(plan.rows)
         step = self._graphs.get((count, width, keys, filters))
         if step is None:
@@ -122,10 +125,11 @@ class VerifyGraphs:
             step.graph.replay()
             return
         self._compute(step, width, keys, filters)
-        if not step.plain and len(self._graphs) <= MAX_GRAPHS:
+        step.uses += 1
+        if step.uses >= USES and not step.plain and len(self._graphs) <= MAX_GRAPHS:
             what = f"{len(step.sent)} rows with {width} guesses and {keys} keys"
             step.graph = self._capture(lambda: self._compute(step, width, keys, filters), what)
-        step.plain = step.graph is None
+            step.plain = step.graph is None
 
     def _compute(self, step: _Graph, width: int, keys: int, filters: bool) -> None:
         """Twice over the same drafts it says the same: the row's last token stays where it is."""

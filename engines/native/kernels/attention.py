@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from engines.native.kernels import INTERPRETED
-from engines.native.kernels.ancestors import last_seen, sees
+from engines.native.kernels.ancestors import last_seen, sees, whole_word
 from engines.native.kernels.attention_plan import Launch, Workspace
 from engines.native.kernels.dependent import begin, dependent, wait
 from engines.native.kernels.quantized_keys import form, quantized_keys
@@ -94,13 +94,31 @@ def _keys(
 
 
 @triton.jit
+def _split(partial, stats, at, here, used, stored, d, HEAD_DIM: tl.constexpr):
+    """One split's partial results of the rows `at`: nothing unless `here`."""
+    top = tl.load(stats + at * 2, mask=used & here, other=float("-inf"), cache_modifier=".cg")
+    total = tl.load(stats + at * 2 + 1, mask=used & here, other=0.0, cache_modifier=".cg")
+    place = at[:, None] * HEAD_DIM + d[None, :]
+    return top, total, tl.load(partial + place, mask=stored & here, other=0.0, cache_modifier=".cg")
+
+
+@triton.jit
+def _join(top, total, acc, other_top, other_total, other_acc):
+    top_new = tl.maximum(top, other_top)
+    shift = tl.where(top_new == float("-inf"), 0.0, top_new)
+    keep, weight = tl.exp2(top - shift), tl.exp2(other_top - shift)
+    return top_new, total * keep + other_total * weight, acc * keep[:, None] + other_acc * weight[:, None]
+
+
+@triton.jit
 def _merge(
     partial, stats, out, base, split_stride, n_splits, q_len, q_first, place,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_Q: tl.constexpr,
-    MERGE_M: tl.constexpr, TOGETHER: tl.constexpr,
+    MERGE_M: tl.constexpr, TOGETHER: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """Combine the partial results of a work item's splits in split order, TOGETHER of them per step (a step costs one
-    wait for memory, whatever it reads), and store them. `place`: where the item's first query is in `out`."""
+    wait for memory, whatever it reads), and store them. `place`: where the item's first query is in `out`. APART:
+    for rows of many values, which fill all threads, so that a sum over splits would go from thread to thread."""
     lane = tl.arange(0, MERGE_M)
     d = tl.arange(0, BLOCK_D)
     used = (lane < BLOCK_Q * GROUP) & (q_first + lane // GROUP < q_len)
@@ -108,23 +126,42 @@ def _merge(
     top = tl.full([MERGE_M], float("-inf"), tl.float32)
     total = tl.zeros([MERGE_M], tl.float32)
     acc = tl.zeros([MERGE_M, BLOCK_D], tl.float32)
-    for first in range(0, n_splits, TOGETHER):
-        split = first + tl.arange(0, TOGETHER)
-        at = base + (split * split_stride)[:, None] + lane[None, :]
-        mask = (split < n_splits)[:, None] & used[None, :]
-        tops = tl.load(stats + at * 2, mask=mask, other=float("-inf"), cache_modifier=".cg")
-        totals = tl.load(stats + at * 2 + 1, mask=mask, other=0.0, cache_modifier=".cg")
-        accs = tl.load(
-            partial + at[:, :, None] * HEAD_DIM + d[None, None, :],
-            mask=(split < n_splits)[:, None, None] & stored[None, :, :], other=0.0, cache_modifier=".cg",
-        )  # fmt: skip
-        top_new = tl.maximum(top, tl.max(tops, 0))
-        shift = tl.where(top_new == float("-inf"), 0.0, top_new)
-        keep = tl.exp2(top - shift)
-        weight = tl.exp2(tops - shift[None, :])
-        total = total * keep + tl.sum(totals * weight, 0)
-        acc = acc * keep[:, None] + tl.sum(accs * weight[:, :, None], 0)
-        top = top_new
+    if APART:
+        for first in range(0, n_splits, TOGETHER):  # all loads of a step before any is waited for
+            at = base + first * split_stride + lane
+            top_0, total_0, acc_0 = _split(partial, stats, at, first < n_splits, used, stored, d, HEAD_DIM)
+            if TOGETHER > 1:
+                here = first + 1 < n_splits
+                top_1, total_1, acc_1 = _split(partial, stats, at + split_stride, here, used, stored, d, HEAD_DIM)
+            if TOGETHER > 2:
+                here = first + 2 < n_splits
+                top_2, total_2, acc_2 = _split(partial, stats, at + 2 * split_stride, here, used, stored, d, HEAD_DIM)
+                here = first + 3 < n_splits
+                top_3, total_3, acc_3 = _split(partial, stats, at + 3 * split_stride, here, used, stored, d, HEAD_DIM)
+            top, total, acc = _join(top, total, acc, top_0, total_0, acc_0)
+            if TOGETHER > 1:
+                top, total, acc = _join(top, total, acc, top_1, total_1, acc_1)
+            if TOGETHER > 2:
+                top, total, acc = _join(top, total, acc, top_2, total_2, acc_2)
+                top, total, acc = _join(top, total, acc, top_3, total_3, acc_3)
+    else:
+        for first in range(0, n_splits, TOGETHER):
+            split = first + tl.arange(0, TOGETHER)
+            at = base + (split * split_stride)[:, None] + lane[None, :]
+            mask = (split < n_splits)[:, None] & used[None, :]
+            tops = tl.load(stats + at * 2, mask=mask, other=float("-inf"), cache_modifier=".cg")
+            totals = tl.load(stats + at * 2 + 1, mask=mask, other=0.0, cache_modifier=".cg")
+            accs = tl.load(
+                partial + at[:, :, None] * HEAD_DIM + d[None, None, :],
+                mask=(split < n_splits)[:, None, None] & stored[None, :, :], other=0.0, cache_modifier=".cg",
+            )  # fmt: skip
+            top_new = tl.maximum(top, tl.max(tops, 0))
+            shift = tl.where(top_new == float("-inf"), 0.0, top_new)
+            keep = tl.exp2(top - shift)
+            weight = tl.exp2(tops - shift[None, :])
+            total = total * keep + tl.sum(totals * weight, 0)
+            acc = acc * keep[:, None] + tl.sum(accs * weight[:, :, None], 0)
+            top = top_new
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
     target = (lane // GROUP * tl.num_programs(1) * GROUP + lane % GROUP)[:, None] * HEAD_DIM + d[None, :]
     tl.store(out + place + target, acc.to(out.dtype.element_ty), mask=stored)
@@ -142,6 +179,7 @@ def paged_attention_kernel(
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
     INNER: tl.constexpr, DEPENDENT: tl.constexpr, KV: tl.constexpr, TREE: tl.constexpr, TOGETHER: tl.constexpr,
+    APART: tl.constexpr,
 ):  # fmt: skip
     """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
     tanh(s × INNER / 2) before it is scaled. KV: "" for pools of the dtype of q, else of 8 bits as
@@ -151,7 +189,8 @@ def paged_attention_kernel(
     ended.
 
     MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits. TREE: `ancestors` has a word for
-    each query (`kernels.ancestors`), else it is None. TOGETHER: splits that a merge reads at once.
+    each query (`kernels.ancestors`), else it is None. TOGETHER, APART: how
+    a merge reads (`_merge`).
     """
     begin(DEPENDENT)
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last blocks of a prompt see the most keys: start them first
@@ -175,7 +214,7 @@ def paged_attention_kernel(
     if TREE:
         query_of = q_first + tl.arange(0, BLOCK_M) // GROUP
         asked = (tl.arange(0, BLOCK_M) < BLOCK_Q * GROUP) & (query_of < q_len)
-        word = tl.load(ancestors + q_start + query_of, mask=asked, other=1)
+        word = whole_word(tl.load(ancestors + q_start + query_of, mask=asked, other=1), query_of)
         if WINDOW > 0:
             first = tl.maximum(context - WINDOW + 1, 0) // BLOCK_N * BLOCK_N  # depths are not known to the block
         last = tl.minimum(context + last_seen(word, query_of, asked) + 1, seq_len)
@@ -206,7 +245,7 @@ def paged_attention_kernel(
         query = query.to(tl.float32)
     q_pos = context + q_index
     whole = first  # end of the tiles that need no mask; a decode's single masked tile is not worth a second loop
-    TWICE: tl.constexpr = WINDOW == 0 and (TREE or not ONE_BLOCK)
+    TWICE: tl.constexpr = WINDOW == 0 and not ONE_BLOCK
     if TWICE:
         seen_by_all = context + 1 if TREE else context + q_first + 1
         whole += tl.maximum(tl.minimum(end, seen_by_all) - first, 0) // BLOCK_N * BLOCK_N
@@ -246,7 +285,7 @@ def paged_attention_kernel(
         tl.store(arrived + item, 0)  # every split has arrived: ready for the next launch
         _merge(
             partial, stats, out, base, split_stride, n_splits, q_len, q_first, first_place,
-            GROUP, HEAD_DIM, BLOCK_D, BLOCK_Q, MERGE_M, TOGETHER,
+            GROUP, HEAD_DIM, BLOCK_D, BLOCK_Q, MERGE_M, TOGETHER, APART,
         )  # fmt: skip
 
 
@@ -261,7 +300,7 @@ def paged_attention(
     q and out are contiguous; the pools have equal strides, and contiguous pages [s, d].
     cu_query int32 [n + 1], seq_lens int32 [n], block_tables int32 [n, width] with unit stride in a row. Tokens past
     cu_query[n] are left as they are. softcap > 0: scaled scores become softcap × tanh(score / softcap). ancestors:
-    int32 [t], as in `Batch`; words other than 0 only in rows of at most 32 queries.
+    int32 [t], as in `Batch`, of rows of at most 32 queries.
     """
     kv_heads, page, head_dim = k_cache.shape[1:]
     group = q.shape[1] // kv_heads
@@ -282,6 +321,6 @@ def paged_attention(
         BLOCK_Q=launch.block_q, BLOCK_M=launch.tile.block_m, BLOCK_N=launch.tile.block_n, MERGE_M=launch.merge_m,
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=pools[0].numel() >= 2**31, INTERP=INTERPRETED,
         INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows, KV=kind,
-        TREE=ancestors is not None, TOGETHER=launch.together,
+        TREE=ancestors is not None, TOGETHER=launch.together, APART=launch.apart,
         num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
     )  # fmt: skip

@@ -11,7 +11,8 @@ Kind = Literal["decode", "chunk", "prefill"]
 
 PROGRAMS = 2  # per processor, where splits can make as many
 MIN_SPLIT = 256  # keys per split: below it the merge costs more than the parallelism gives
-MIN_SPLIT_FEW = {1024: 64, 1 << 31: 128}  # up to so many keys, of few queries; measured on an H200, batch 1 and 8
+MIN_SPLIT_DECODE = {1024: 64, 1 << 31: 128}  # up to so many keys; measured on an H200, batch 1 and 8
+MIN_SPLIT_CHUNK = {1024: 128, 4096: 256, 1 << 31: 512}  # more queries, more to merge
 SHORT, MANY = (
     768,
     4,
@@ -94,15 +95,15 @@ class Device:
         return cls(found.multi_processor_count, (found.major, found.minor))
 
 
-MERGED, MERGED_CHUNK = 4096, 16_384
-"""Values that a merge reads at once: 32 registers of each of 128 threads; 128 where a tile leaves them free. A step of
-a merge costs one wait for memory, whatever it reads, and a row of several queries has many values."""
+MERGED = 4096
+"""Values that a merge reads at once: 32 registers of each of 128 threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Grid and constants of one launch. block_q: query tokens per block; merge_m: power of 2 that the rows in use of a
-    block fit in; split_tokens: keys per split; together: splits that a merge reads at once."""
+    block fit in; split_tokens: keys per split; together: splits that a merge reads at once; apart: rows of many
+    values, whose splits it adds up one by one."""
 
     tile: Tile
     block_d: int
@@ -113,6 +114,7 @@ class Launch:
     split_tokens: int
     splits: int
     together: int
+    apart: bool
 
 
 def plan(
@@ -139,18 +141,21 @@ def plan(
     keys = max_seq if window == 0 else min(max_seq, window + ahead + tile.block_n)
     wanted = max(1, PROGRAMS * device.processors // max(query_blocks * kv_heads, 1))
     size = -(-keys // wanted)
-    if kind == "prefill" and not tree:
-        size = max(size, MIN_SPLIT)
+    apart = kind == "chunk" or (kind == "prefill" and tree)
+    if kind == "decode" or apart:
+        least = MIN_SPLIT_CHUNK if apart else MIN_SPLIT_DECODE
+        size = min(max(size, next(size for longest, size in least.items() if keys <= longest)), MAX_SPLIT)
     else:
-        smallest = next(size for longest, size in MIN_SPLIT_FEW.items() if keys <= longest)
-        size = min(max(size, smallest), MAX_SPLIT)
+        size = max(size, MIN_SPLIT)
     items = query_blocks * kv_heads * keys / size
     if pairs and kind == "decode" and size >= LONG_SPLIT and items <= FEW * device.processors:
         tile = few_tile(head_dim, tile, device)
     split_tokens = -(-size // tile.block_n) * tile.block_n
     splits = max(1, -(-keys // split_tokens))
     block_d, merge_m = max(32 if pairs else 16, _power_of_2(head_dim)), min(block_m, rows_used)  # a product takes 16
-    merged = MERGED_CHUNK if kind == "chunk" and dtype != torch.float32 and not pairs else MERGED
+    together = max(1, MERGED // (merge_m * block_d))
+    if apart:
+        together = 1 if merge_m * block_d > 32 * 32 * tile.warps else 2 if pairs else 4  # registers are what limits it
     return Launch(
         tile=tile,
         block_d=block_d,
@@ -160,7 +165,8 @@ def plan(
         one_block=one_block,
         split_tokens=split_tokens,
         splits=splits,
-        together=max(1, merged // (merge_m * block_d)),
+        together=together,
+        apart=apart,
     )
 
 
