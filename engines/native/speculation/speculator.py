@@ -43,6 +43,10 @@ RATE = (0.05, 1.5)
 SUREST = 0.995
 SMOOTH = 0.05
 """Weight of the newest pass in the figures that are shown."""
+COMPUTED = ("draft", "eagle3", "medusa")
+POOR, POOR_AFTER = 0.2, 500
+"""Accepted tokens per row-pass of a proposer that computes, under which it is taken to be mismatched, and row-passes
+until then: heads that fit have several times as many (SpecForge #310)."""
 PASS_TOKENS = 512
 """Tokens of a pass with drafts beyond which no device verifies for less than it would say."""
 
@@ -104,6 +108,8 @@ class Speculator:
         self._seen: dict[int, int] = {}  # row → tokens that they have seen
         self._straight: set[int] = set()  # rows whose guesses may have no forks
         self._widest = 0
+        self._passes = [0] * len(proposers)  # row-passes of each source
+        self._poor: set[int] = set()  # sources that a warning was given for
         self._last = 0.0  # when the newest pass was committed
 
     @property
@@ -177,6 +183,8 @@ class Speculator:
         for row, own in survival.items():
             if len(self._shadows) >= SHADOWS:
                 break
+            if row in self._shadows:
+                continue  # it is judged first
             self._shadows[row] = (int(self._history.known[row]), trees[row], own)
         return {}
 
@@ -245,11 +253,14 @@ class Speculator:
             counts.rows += 1
             path = held(tree, words[place][: lengths[place]])
             if len(self.names) == 1:
+                self._passes[0] += 1
                 drafted[0] += len(tree)
                 accepted[0] += len(path)
                 sources[place * width : place * width + len(path)] = 0
                 continue
             whose = tree.source.tolist()
+            for source in set(whose):
+                self._passes[source] += 1
             for source in whose:
                 drafted[source] += 1
             for step, node in enumerate(path):
@@ -258,6 +269,7 @@ class Speculator:
         for source, name in enumerate(self.names):
             counts.by_source[name][0] += drafted[source]
             counts.by_source[name][1] += accepted[source]
+            self._warn(source)
         counts.drafted += sum(drafted)
         counts.accepted += sum(accepted)
         counts.verified += 1
@@ -266,6 +278,20 @@ class Speculator:
         plain = self.costs.plain(flight.rows) * tokens / flight.rows
         counts.saved_s += plain - seconds
         counts.speedup += SMOOTH * (plain / max(seconds, 1e-9) - counts.speedup)
+
+    def _warn(self, source: int) -> None:
+        """Of a draft model or head whose guesses hardly ever hold, once."""
+        name, passes = self.names[source], self._passes[source]
+        if name not in COMPUTED or source in self._poor or passes < POOR_AFTER:
+            return
+        accepted = self.counts.by_source[name][1] / passes
+        if accepted < POOR:
+            self._poor.add(source)
+            log.warning(
+                "%s: %.2f of its guesses held per pass, over %d passes; one that fits has several times as many: look "
+                "whether it was made for this model (layers, d2t, chat template), or leave it out",
+                name, accepted, passes,
+            )  # fmt: skip
 
     def _judge(self) -> None:
         """Compare guesses that were not tried with what has followed by now."""
