@@ -18,7 +18,7 @@ from typing import Any
 import httpx2 as httpx
 import psutil
 
-from engines.api import EngineState, LaunchSpec, Local, ModelFile, Phase, RunDir
+from engines.api import Draft, EngineState, LaunchSpec, Local, ModelFile, Phase, RunDir
 
 ROOT = Path(__file__).parents[2]
 NAME = "smollm2"
@@ -28,20 +28,29 @@ class Running:
     """One instance in a session of its own. `stop` in a finally."""
 
     def __init__(
-        self, model: Path, *, module: str = "engines.native.serve", wait: bool = True, script: Any = None, **spec: Any
+        self,
+        model: Path,
+        *,
+        module: str = "engines.native.serve",
+        wait: bool = True,
+        script: Any = None,
+        draft: Path | None = None,
+        **spec: Any,
     ) -> None:
-        """model: a GGUF file, or a folder as the hub holds it."""
+        """model, draft: a GGUF file, or a folder as the hub holds it."""
         self.folder = Path(tempfile.mkdtemp(prefix="ts-inst-"))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)  # tests read state and log after the end
         self.run_dir = RunDir(self.folder)
         self.token = secrets.token_hex(8)
-        paths = sorted(model.iterdir()) if model.is_dir() else [model]
-        files = [ModelFile(path.name, "0" * 64, path.stat().st_size) for path in paths]
-        kind = "safetensors" if model.is_dir() else "gguf"
+        paths, files, kind = _files(model)
         settings: dict[str, Any] = {"device": "cpu", "dtype": "float32", "format": kind, **spec}
+        beside: dict[str, str] = {}
+        if draft is not None:
+            beside, draft_files, draft_kind = _files(draft)
+            settings["draft"] = Draft(draft_files, draft_kind)
         self.run_dir.write_spec(
             LaunchSpec(instance_id="i-1", served_name=NAME, files=files, **settings),
-            Local(paths={path.name: str(path) for path in paths}, host="127.0.0.1", port=0, token=self.token, epoch=1),
+            Local(paths, host="127.0.0.1", port=0, token=self.token, epoch=1, draft_paths=beside),
         )
         if script is not None:
             (self.folder / "script.json").write_text(json.dumps(script))
@@ -121,6 +130,13 @@ class Running:
         self.client.close()
         self.log.close()
         return self.process.returncode
+
+
+def _files(model: Path) -> tuple[dict[str, str], list[ModelFile], str]:
+    """(paths by name, files, format)."""
+    paths = sorted(model.iterdir()) if model.is_dir() else [model]
+    files = [ModelFile(path.name, "0" * 64, path.stat().st_size) for path in paths]
+    return {path.name: str(path) for path in paths}, files, "safetensors" if model.is_dir() else "gguf"
 
 
 def read_events(response: httpx.Response) -> Any:
