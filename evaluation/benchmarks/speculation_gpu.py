@@ -1,12 +1,13 @@
 """What verifying guesses costs on a GPU, and what it brings where acceptance is given.
 
-    python -m evaluation.benchmarks.speculation_gpu [--only checks attention steps engine] [--out FOLDER]
+    python -m evaluation.benchmarks.speculation_gpu [--only attention steps engine checks] [--out FOLDER]
 
-checks     kernels against plain torch, graphs against the host's way, engines with and without guesses
 attention  8 queries of a tree beside a decode, at the rows of shared/BENCHMARKS.md
 steps      Llama-3.1-8B's shape, random weights: a pass with drafts beside a plain one and the floor, by batch and
            drafts; the ceiling that follows, (1 + drafts) / cost ratio; what the budget makes of it
 engine     end to end with a replayed continuation of which a given share holds: TPOT = (T(256) − T(1)) / 255
+checks     kernels against plain torch, graphs against the host's way, engines with and without guesses; last, as it
+           takes the longest: what the other parts time, they check themselves
 
 Floor: the matrix products through cuBLAS at M = batch × (1 + drafts), measured, and the bytes of the KV cache at
 4.2 TB/s. Head and embedding are set so that a token's successor is drawn: what is said is known, whatever the last
@@ -53,7 +54,7 @@ from evaluation.benchmarks.random_model import TINY, random_runner
 from evaluation.benchmarks.replay import Script, replaying
 from evaluation.benchmarks.report import Row
 
-PARTS = ("checks", "attention", "steps", "engine")
+PARTS = ("attention", "steps", "engine", "checks")
 PRODUCTS = {1: 4.03, 8: 4.12, 16: 4.19, 32: 4.29, 64: 4.41, 128: 4.71, 256: 6.26, 512: 10.6, 8192: 168.0}
 """Tokens of a pass → ms of Llama-3.1-8B's matrix products through cuBLAS, head included (shared/BENCHMARKS.md)."""
 BANDWIDTH = 4.2e12
