@@ -124,7 +124,7 @@ def dimensions(config: DecoderConfig, quantized_parameters: int = 0, quantized_b
 
 @dataclass(frozen=True, slots=True)
 class DraftNeed:
-    """Bytes of a draft model beside the model; its KV cache holds the same tokens. A head has no cache to speak of."""
+    """Bytes of a draft model or head beside the model; its KV cache holds the same tokens."""
 
     weights: int
     activations: int = 0
@@ -286,18 +286,25 @@ def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
         format=spec.format,
         quantized_weights=str(spec.options.get("quantized_weights", "auto")),
         kv_cache_dtype=str(spec.options.get("kv_cache_dtype", "auto")),
-        draft=_draft_of(spec),
+        draft=_draft_of(shape, spec),
         **{**asked, **changes},
     )
 
 
-def _draft_of(spec: LaunchSpec) -> DraftNeed:
-    draft = spec.draft
+def _draft_of(target: Dimensions, spec: LaunchSpec) -> DraftNeed:
+    draft, device = spec.draft, "cuda" if spec.device == "cuda" else "cpu"
     if draft is None:
         return DraftNeed(0)
     if draft.shape is None or draft.shape.task != "generate":
-        return DraftNeed(sum(file.size for file in draft.files))
-    return draft_need(draft.shape, "cuda" if spec.device == "cuda" else "cpu", spec.max_num_seqs, draft.format)
+        return head_need(target, sum(file.size for file in draft.files), spec.dtype, device)
+    return draft_need(draft.shape, device, spec.max_num_seqs, draft.format)
+
+
+def head_need(target: Dimensions, file_bytes: int, dtype: str, device: str) -> DraftNeed:
+    """Of a head: its files, and for each token a vector as wide as the target's hidden state, beside keys and values of
+    one layer like the target's (of Medusa, which has none, too much)."""
+    values = target.hidden + 2 * target.kv_heads * target.head_dim
+    return DraftNeed(file_bytes, kv_per_token=values * KV_BYTES[effective_dtype(dtype, device, target.architecture)])
 
 
 def draft_need(shape: Dimensions, device: str, max_num_seqs: int, format: str) -> DraftNeed:

@@ -69,7 +69,7 @@ def sizes_of(
         format=config.format,
         quantized_weights=config.quantized_weights,
         kv_cache_dtype=_kv_cache_dtype(config, kv, dimensions),
-        draft=_draft_need(config, device),
+        draft=_draft_need(config, device, dimensions),
     )
     if config.quantized_weights == "kept" and not demand.kept:
         log.warning(
@@ -99,15 +99,16 @@ def sizes_of(
     )
 
 
-def _draft_need(config: EngineConfig, device: torch.device) -> memory.DraftNeed:
-    """A head is no model of its own: it takes what its files do."""
+def _draft_need(config: EngineConfig, device: torch.device, target: memory.Dimensions) -> memory.DraftNeed:
+    """A head is no model of its own: `open_model` refuses it."""
     if not config.draft_paths:
         return memory.DraftNeed(0)
     paths = dict(config.draft_paths)
     try:
         files = open_model(config.draft_format, paths)
     except BadModel:
-        return memory.DraftNeed(sum(os.path.getsize(path) for path in paths.values()))
+        sizes = sum(os.path.getsize(path) for path in paths.values())
+        return memory.head_need(target, sizes, config.dtype, device.type)
     draft = memory.dimensions(files.config, *files.quantized_size(device.type))
     return memory.draft_need(draft, device.type, config.max_num_seqs, files.format)
 

@@ -140,6 +140,8 @@ def test_a_draft_is_counted_with_a_cache_for_the_same_tokens():
     assert both.kv_cache - alone.kv_cache == (both.kv_tokens + 16) * beside
     head = _fit(LLAMA8B, 24 * GIB, **asked, draft=Draft([ModelFile("head", "0", 850_000_000)], "safetensors"))
     assert head.weights == 2 * LLAMA8B.parameters + 850_000_000
+    features, layer = LLAMA8B.hidden, 2 * LLAMA8B.kv_heads * LLAMA8B.head_dim
+    assert head.kv_cache == (head.kv_tokens + 16) * (per_token + 2 * (features + layer))
 
 
 SHORT = {"max_model_len": 4096, "max_num_seqs": 2}
