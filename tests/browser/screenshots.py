@@ -122,6 +122,15 @@ def comparing(page: Page) -> None:
         expect(page.locator("article.answer[data-state=done]")).to_have_count(2 * number, timeout=180_000)
 
 
+def guessing(page: Page) -> None:
+    page.goto(f"/playground?model={MODEL}&guessed=shown")
+    settle(page)
+    without_chance(page)
+    ask(page, "Repeat this line five times: The quick brown dolphin jumps over the lazy boat.")
+    expect(page.locator("article.answer")).to_have_attribute("data-state", "done", timeout=90_000)
+    expect(page.locator("mark.guessed").first).to_be_visible()
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Running(Path(folder) / "data", "--cpu") as up, sync_playwright() as p:
@@ -139,6 +148,8 @@ def main() -> None:
         camera.take("models", ("light",), 480, shows("/models"))
         camera.take("deployment", ("light", "dark"), 640, shows(detail))
         camera.take("playground-compare", ("light", "dark"), 760, comparing)
+        camera.take("playground-guessed", ("light", "dark"), 620, guessing)
+        camera.take("deployment-speculation", ("light", "dark"), 860, shows(f"{detail}?tab=speculation&window=start"))
         browser.close()
 
 
