@@ -14,9 +14,9 @@ LEAST_RECOVERY = 0.3
 PROPERTIES: dict[str, dict[str, Any]] = {
     "qat_train": {
         "title": "QAT: what is trained",
-        "description": "full: all rounded weights. lora: a change of low rank to them, with a third of the memory. "
-        "scales: none of them. Scales of the groups and norms of the layers are trained in each.",
-        "enum": ["full", "lora", "scales"],
+        "description": "full: all rounded weights. lora: a change of low rank to them, with two thirds of the memory. "
+        "Scales of the groups and norms of the layers are trained in both.",
+        "enum": ["full", "lora"],
         "default": "full",
     },
     "qat_steps": {

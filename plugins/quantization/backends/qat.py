@@ -170,7 +170,8 @@ def _spec(order: Order, start: WorkFolder, place: Path) -> dict[str, Any]:
         "group": weight.group,
         "symmetric": weight.symmetric,
         "scale_dtype": str(recipe.scale_dtype).removeprefix("torch."),
-        "centred": bool(recipe.smoothing),
+        # What smoothing widened is no measure; and GPTQ's codes make up for each other: they are not to fall back.
+        "centred": bool(recipe.smoothing) or recipe.rounding == "gptq",
         "seed": options.seed,
         **{name: getattr(options, f"qat_{name}") for name in TOLD},
     }
