@@ -62,7 +62,7 @@ def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too(asks: dict
     params = [replace(each, **asks) for each in params]
     config = EngineConfig(
         format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=4,
-        max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton",
+        max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton", speculation="off",
     )  # fmt: skip
     drawn = []
     for graphs in (False, True):
@@ -85,7 +85,7 @@ def test_masked_rows_draw_in_a_graph_what_they_draw_without_one() -> None:
     """One row under a mask, one filtered, one free, one padded; the token stands in its row afterwards."""
     config = EngineConfig(
         format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=24, max_num_seqs=4,
-        max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton",
+        max_batched_tokens=32, kv_cache_bytes=1 << 18, block_size=8, threads=1, ops="triton", speculation="off",
     )  # fmt: skip
     allowed = [3, 40, TINY.vocab - 1]
     bits = np.zeros((1, -(-TINY.vocab // 32)), np.int32)
