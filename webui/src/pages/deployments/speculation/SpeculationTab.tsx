@@ -66,7 +66,7 @@ function Panel({ deployment, followed }: { deployment: Deployment; followed: Fol
       />
       {figures && standing !== 'never' && (
         <>
-          <Figures figures={figures} />
+          <Figures figures={figures} current={standing === 'works' && window !== 'start'} />
           <SourceBars sources={figures.sources} />
         </>
       )}
@@ -80,10 +80,11 @@ function Panel({ deployment, followed }: { deployment: Deployment; followed: Fol
   )
 }
 
-function Figures({ figures }: { figures: SpeculationFigures }) {
+/** `current`: the speed-up, which is of the newest passes, is of those that the other figures count. */
+function Figures({ figures, current }: { figures: SpeculationFigures; current: boolean }) {
   const text = useSpeculationText().panel
   const locale = useLocale()
-  const parts = costRatio(figures)
+  const parts = current ? costRatio(figures) : null
   const count = (value: number) => formatCount(value, locale)
   return (
     <Card size="small">
