@@ -29,8 +29,8 @@ LEAST_S = 1e-6
 
 @dataclass(slots=True)
 class StepCosts:
-    """Seconds of a pass by its rows and tokens. prior: (tokens, seconds), rising, of passes at start; overhead: seconds
-    that a pass with drafts takes besides, since nothing else is prepared while it runs.
+    """Seconds of a pass by its rows and tokens. prior: (tokens, seconds), rising, of passes at start; overhead, of_row:
+    seconds that a pass with drafts takes besides, in all and for each row, since nothing is prepared while it runs.
 
     What was measured for (rows, tokens) counts; in between, and for row counts that were not tried, the prior times how
     far off it was lately.
@@ -38,6 +38,7 @@ class StepCosts:
 
     prior: Sequence[tuple[int, float]]
     overhead: float = 0.0
+    of_row: float = 0.0
     _plain: dict[int, float] = field(default_factory=dict)  # rows bucket → seconds
     _verify: dict[tuple[int, int], float] = field(default_factory=dict)  # (rows, tokens) buckets → seconds
     _doubts: dict[tuple[object, int], int] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class StepCosts:
         found = self._verify.get((_bucket(rows), _bucket(tokens)))
         if found is not None:
             return found
-        return self.expected(tokens) * self._off[1] + self.overhead
+        return self.expected(tokens) * self._off[1] + self.overhead + rows * self.of_row
 
     def saw_plain(self, rows: int, seconds: float) -> None:
         usual = self.plain(rows)
@@ -78,7 +79,7 @@ class StepCosts:
         seconds = min(max(seconds, LEAST_S), OUTLIER * usual)
         key = (_bucket(rows), _bucket(tokens))
         self._verify[key] = seconds if key not in self._verify else usual + FADE * (seconds - usual)
-        known = max(seconds - self.overhead, LEAST_S)
+        known = max(seconds - self.overhead - rows * self.of_row, LEAST_S)
         self._off[1] += FADE * (known / self.expected(tokens) - self._off[1])
 
     def _odd(self, key: tuple[object, int], seconds: float, usual: float) -> bool:

@@ -36,6 +36,8 @@ WATCHED = 6
 """Tokens that must have followed before a guess that was not tried is judged."""
 SHADOWS = 8
 """Such guesses at most, one for a row."""
+TIMED_AFTER, TIMED = 200, 8
+"""Passes with drafts after which some plain ones are timed: whether drafts pay is reckoned against these."""
 FADE = 0.05
 """Weight of the newest pass in what a source's promises are worth."""
 RATE = (0.05, 1.5)
@@ -107,6 +109,8 @@ class Speculator:
         self._new: dict[int, tuple[str, int]] = {}  # rows that the proposers have not met → (salt, prompt_len)
         self._seen: dict[int, int] = {}  # row → tokens that they have seen
         self._straight: set[int] = set()  # rows whose guesses may have no forks
+        self._tried = 0  # passes with drafts since plain ones were timed
+        self._plain = 0  # plain passes still to come, to time them
         self._widest = 0
         self._passes = [0] * len(proposers)  # row-passes of each source
         self._poor: set[int] = set()  # sources that a warning was given for
@@ -150,6 +154,9 @@ class Speculator:
         """What follows the rows int32 [n] that are to decode; limit: int32 [n], nodes that are of use. By row; None
         where nothing was asked."""
         began = self._clock()
+        if self._plain > 0:
+            self._plain -= 1
+            return None
         if not len(rows) or not (self.active or self._affords(began)):
             return None
         limit = np.minimum(limit, min(MAX_NODES, max(1, PASS_TOKENS // len(rows) - 1)))
@@ -205,7 +212,10 @@ class Speculator:
         """The oldest launched pass is over; the history knows what it has said. Enters whose guesses `drawn` are."""
         flight = self._flights.pop(0)
         now = self._clock()
-        seconds, self._last = now - max(flight.begun, self._last), now
+        # Passes that follow each other without a pause: what lies between the end of one and the planning of the next,
+        # telling clients above all, is a part of what a pass takes.
+        paused = flight.begun - self._last > (now - flight.begun) / 2
+        seconds, self._last = now - (flight.begun if paused else self._last), now
         self.counts.steps += 1
         if said is not None:
             sources = np.full(said.tokens.size, -1, np.int8)
@@ -273,6 +283,9 @@ class Speculator:
         counts.drafted += sum(drafted)
         counts.accepted += sum(accepted)
         counts.verified += 1
+        self._tried += 1
+        if self._tried >= TIMED_AFTER:
+            self._tried, self._plain, self._choice = 0, TIMED, NONE
         self._value(flight.promised, accepted)
         self.costs.saw_verify(flight.rows, flight.tokens, seconds)
         plain = self.costs.plain(flight.rows) * tokens / flight.rows
