@@ -95,6 +95,7 @@ def measure(
     files = open_model(model.format, model.paths)
     cut, bos = windows(files, text)
     config = EngineConfig(
+        speculation="off",
         format=model.format, paths=model.paths, device=device, dtype=model.dtype, max_model_len=len(cut[0]) + DECODED,
         max_num_seqs=1, max_batched_tokens=WINDOW + 64, prefix_cache=False, **(options or {}),
     )  # fmt: skip

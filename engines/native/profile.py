@@ -144,6 +144,7 @@ def main(arguments: list[str]) -> int:
     folder = options.model.is_dir()
     files = sorted(options.model.iterdir()) if folder else [options.model]
     config = EngineConfig(
+        speculation="off",
         format="safetensors" if folder else "gguf", paths={file.name: str(file) for file in files},
         device=options.device, dtype=options.dtype, max_model_len=options.input + OUTPUTS,
         max_num_seqs=options.batch, prefix_cache=False,

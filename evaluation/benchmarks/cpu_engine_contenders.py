@@ -23,6 +23,7 @@ def native(model: Path, dtype: str) -> Generate:
     from engines.native.request import SamplingParams
 
     config = EngineConfig(
+        speculation="off",
         format="gguf",
         paths={model.name: str(model)},
         device="cpu",

@@ -125,7 +125,9 @@ def _core(model: Path, wanted: list[str]) -> dict[str, float]:
     from engines.native.pooling.runner import build_runner
     from engines.native.serve.pooling import pooling_text
 
-    runner = build_runner(EngineConfig(format="safetensors", paths=_paths(model), device="cpu", dtype="float32"))
+    runner = build_runner(
+        EngineConfig(speculation="off", format="safetensors", paths=_paths(model), device="cpu", dtype="float32")
+    )
     text = pooling_text(runner.files, load_tokenizer(runner.files)[0])
 
     def encode(batch: list[str]) -> Any:

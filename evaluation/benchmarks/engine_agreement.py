@@ -65,6 +65,7 @@ def _engine(
 ) -> Offline:
     tokens = rows * (length + 32)  # one block more for each, and the null block
     config = EngineConfig(
+        speculation="off",
         format="safetensors", paths={}, device=device.type, dtype="float32", max_model_len=length, max_num_seqs=rows,
         max_batched_tokens=batched, kv_cache_bytes=2 * shape.layers * shape.kv_size * 4 * tokens, ops=ops,
         prefix_cache=prefix_cache,

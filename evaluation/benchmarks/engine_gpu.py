@@ -35,11 +35,13 @@ def engine_of(name: str) -> tuple[EngineConfig, ModelRunner]:
     """Sizes as vLLM had them; "tiny" is for a CPU."""
     if name == "tiny":
         config = EngineConfig(
+        speculation="off",
             format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=64, max_num_seqs=4,
             max_batched_tokens=32, prefix_cache=False,
         )  # fmt: skip
         return config, random_runner(TINY, config, seed=1)
     config = EngineConfig(
+        speculation="off",
         format="safetensors", paths={}, device="cuda", dtype="bfloat16", max_model_len=LENGTH, max_num_seqs=ROWS,
         max_batched_tokens=BATCHED, prefix_cache=False,
     )  # fmt: skip

@@ -257,6 +257,7 @@ def _decoder() -> list[Row]:
         results = []
         for ops in ("triton", "torch"):
             config = EngineConfig(
+        speculation="off",
                 format="safetensors", paths={}, device="cuda", dtype=dtype, max_model_len=1024, max_num_seqs=4,
                 kv_cache_bytes=1 << 28, max_batched_tokens=2048, ops=ops,
             )  # fmt: skip

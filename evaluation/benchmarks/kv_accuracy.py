@@ -43,6 +43,7 @@ def sums(model: Path, kind: str, known: dict[str, Any], chunk: int, **fields: An
     """−log p of each window's tokens, in nats. kind: option kv_cache_dtype."""
     size, windows = known["window"], len(known["windows"])
     config = EngineConfig(
+        speculation="off",
         **{
             "format": "gguf", "paths": {model.name: str(model)}, "dtype": "float32", "max_model_len": size + 8,
             "max_num_seqs": 4, "max_batched_tokens": chunk, "prefix_cache": False, "kv_cache_dtype": kind,

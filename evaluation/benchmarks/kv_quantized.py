@@ -283,6 +283,7 @@ def engine(device: torch.device) -> Iterator[Row]:
 def _engine(kind: str, device: torch.device) -> tuple[EngineConfig, ModelRunner]:
     cuda = device.type == "cuda"
     config = EngineConfig(
+        speculation="off",
         format="safetensors", paths={}, device=device.type, dtype="bfloat16" if cuda else "float32",
         max_model_len=8448 if cuda else 64, max_num_seqs=256 if cuda else 4,
         max_batched_tokens=16_384 if cuda else 32, prefix_cache=False, kv_cache_dtype=kind,

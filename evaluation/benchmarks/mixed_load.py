@@ -185,11 +185,16 @@ def main(arguments: list[str]) -> None:
         parser.error("give a GGUF file or --shape")
     sizes = {"max_model_len": options.prompt[1] + 256, "max_num_seqs": options.streams + 16, "dtype": options.dtype}
     if options.model is not None:
-        runner = build_runner(EngineConfig(format="gguf", paths={options.model.name: str(options.model)}, **sizes))
+        runner = build_runner(
+            EngineConfig(speculation="off", format="gguf", paths={options.model.name: str(options.model)}, **sizes)
+        )
         vocab = open_model("gguf", {options.model.name: str(options.model)}).config.vocab
     else:
         shape = shapes.shape(options.shape)
-        runner, vocab = random_runner(shape, EngineConfig(format="safetensors", paths={}, **sizes), seed=1), shape.vocab
+        runner, vocab = (
+            random_runner(shape, EngineConfig(speculation="off", format="safetensors", paths={}, **sizes), seed=1),
+            shape.vocab,
+        )
     load = Load(options.seconds, options.rate, options.streams, tuple(options.prompt), vocab)
     seen = defaultdict(list)
     for number in range(options.rounds):

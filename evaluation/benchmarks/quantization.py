@@ -69,6 +69,7 @@ class Measured:
     def __init__(self, contender: Contender, model: Path) -> None:
         files = sorted(model.iterdir()) if model.is_dir() else [model]
         self.config = EngineConfig(
+            speculation="off",
             format="safetensors" if model.is_dir() else "gguf",
             paths={file.name: str(file) for file in files},
             device="cpu",

@@ -76,6 +76,7 @@ def engine(
 ) -> None:  # fmt: skip
     """bf16 first: the others' peer. batches: of decodes alone; None: all of them, and prompts."""
     config = EngineConfig(
+        speculation="off",
         format="safetensors", paths={}, device="cuda", dtype="bfloat16", max_model_len=LENGTH, max_num_seqs=ROWS,
         max_batched_tokens=BATCHED, prefix_cache=False,
     )  # fmt: skip

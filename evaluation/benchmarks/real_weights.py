@@ -72,7 +72,13 @@ def answers(model: Compared, problems: list[humaneval.Problem], device: str) -> 
         for each in problems
     ]
     config = EngineConfig(
-        format=model.format, paths=model.paths, device=device, dtype=model.dtype, max_model_len=2048, max_num_seqs=64
+        speculation="off",
+        format=model.format,
+        paths=model.paths,
+        device=device,
+        dtype=model.dtype,
+        max_model_len=2048,
+        max_num_seqs=64,
     )
     engine = Offline(config)
     params = SamplingParams(temperature=0, max_tokens=humaneval.MAX_TOKENS, stop_token_ids=ends)

@@ -56,7 +56,7 @@ def _options(shape: str) -> dict[str, Any]:
 
 def offline(shape: str, paths: dict[str, str], batches: dict[int, list[Prompts]], outputs: int) -> dict[int, float]:
     """TPOT in ms per number of prompts."""
-    config = EngineConfig(format="safetensors", paths=paths, **_sizes(shape), **_options(shape))
+    config = EngineConfig(speculation="off", format="safetensors", paths=paths, **_sizes(shape), **_options(shape))
     runner = random_runner(open_model("safetensors", paths).config, config, seed=1)
     found = {}
     for batch, rounds in batches.items():
@@ -81,7 +81,7 @@ class Server:
             served_name="benchmark",
             files=[ModelFile(name, "0" * 64, Path(path).stat().st_size) for name, path in paths.items()],
             format="safetensors",
-            options=_options(shape),
+            options=_options(shape) | {"speculation": "off"},
             **_sizes(shape),
         )
         self._run_dir.write_spec(spec, Local(paths, "127.0.0.1", 0, TOKEN, 1))

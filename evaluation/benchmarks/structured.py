@@ -152,7 +152,7 @@ def main() -> None:
     asked = parser.parse_args()
     paths = {"model.gguf": str(asked.model)}
     tokenizer, facts = load_tokenizer(open_model("gguf", paths))
-    config = EngineConfig(format="gguf", paths=paths, max_model_len=1024, max_num_seqs=asked.batch)
+    config = EngineConfig(speculation="off", format="gguf", paths=paths, max_model_len=1024, max_num_seqs=asked.batch)
     engine = Offline(config) if asked.shape is None else Offline(config, _shaped(asked.shape, config, paths))
     report = {"cost": cost(engine, tokenizer, asked.batch, asked.tokens, asked.rounds)}
     if asked.tools is not None:

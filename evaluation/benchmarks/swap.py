@@ -37,6 +37,7 @@ def runner_of(shape: str, model: Path | None, device: str) -> ModelRunner:
     block = 16
     length = 0 if model or shape == "tiny" else LONGEST + block
     config = EngineConfig(
+        speculation="off",
         format="gguf" if model else "safetensors", paths={model.name: str(model)} if model else {}, device=device,
         dtype="bfloat16" if device == "cuda" else "float32", max_model_len=length, max_num_seqs=1,
         max_batched_tokens=CHUNK[device], block_size=block, swap_space_bytes=1 << 30,
