@@ -43,7 +43,8 @@ class Ways:
 
     def __init__(self, model: Path) -> None:
         self._fields: dict[str, Any] = {
-            "format": "gguf", "paths": {model.name: str(model)}, "dtype": "float32", "max_model_len": 1024, "speculation": "off",
+            "format": "gguf", "paths": {model.name: str(model)}, "dtype": "float32", "max_model_len": 1024,
+            "speculation": "off",
             "max_num_seqs": ROWS, "max_batched_tokens": 1024, "kv_cache_bytes": 2**30,
             "device": "cuda" if torch.cuda.is_available() else "cpu",
         }  # fmt: skip
