@@ -235,7 +235,7 @@ def _counts(speculator: Speculator) -> SpeculationCounts:
         accepted=counts.accepted,
         by_source={name: (drafted, accepted) for name, (drafted, accepted) in counts.by_source.items()},
         saved_s=counts.saved_s,
-        speedup=counts.speedup if speculator.active else 1.0,
+        speedup=counts.speedup,
         width=speculator.width,
     )
 

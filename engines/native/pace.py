@@ -80,7 +80,7 @@ class TargetPace:
         self.times = StepTimes()
         self._room = math.inf  # s, for prefill in the step that is being planned
         self._taken = 0  # tokens of it
-        self._flights: deque[tuple[Load, float]] = deque()
+        self._flights: deque[tuple[Load | None, float]] = deque()
         self._last = -math.inf  # when the newest step was done
 
     def begin(self, computed: Int32, decodes: Int32) -> None:
@@ -112,12 +112,14 @@ class TargetPace:
         start, count = plan.start.astype(np.int64), plan.count.astype(np.int64)
         keys = count * start + count * (count + 1) // 2
         load = Load(decodes, int(keys[:decodes].sum()), int(count[decodes:].sum()), int(keys[decodes:].sum()))
-        self._flights.append((load, now))
+        self._flights.append((load if plan.drafts is None else None, now))
 
     def done(self, failed: bool = False) -> None:
         load, begun = self._flights.popleft()
         now = self._clock()
-        if not failed:  # while the step before ran, this one waited
+        if (
+            load is not None and not failed
+        ):  # a pass with drafts tells nothing of plain ones; while the step before ran, this one waited
             self.times.observe(load, now - max(begun, self._last))
         self._last = now
 

@@ -155,8 +155,10 @@ class ModelRunner:
                 row, first, much = np.array([[0], [start], [tokens]], np.int32)
                 self.launch(StepPlan(row, first, much, sample=np.array([start >= count]))).wait()
         if self._verify_graphs is not None and self.verifies_trees:
-            for plan in warm_up_plans(longest):
-                self.launch(plan).wait()
+            for params in drawn[:2]:
+                self.add(0, [0, 0], params, 2)
+                for plan in warm_up_plans(longest):
+                    self.launch(plan).wait()
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:

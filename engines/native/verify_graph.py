@@ -82,6 +82,7 @@ class VerifyGraphs:
     def __init__(self, model: Decoder, rows: Rows, sampler: TritonSampler, capture: Capture) -> None:
         self._model, self._rows, self._sampler, self._capture = model, rows, sampler, capture
         self._graphs: dict[tuple[int, int, int, bool], _Graph] = {}
+        self._captured = 0
         self._planes = Planes.of([plane for layer in model.kv for plane in planes(*layer)])
 
     def takes(self, plan: StepPlan) -> bool:
@@ -126,7 +127,8 @@ class VerifyGraphs:
             return
         self._compute(step, width, keys, filters)
         step.uses += 1
-        if step.uses >= USES and not step.plain and len(self._graphs) <= MAX_GRAPHS:
+        if step.uses >= USES and not step.plain and self._captured < MAX_GRAPHS:
+            self._captured += 1
             what = f"{len(step.sent)} rows with {width} guesses and {keys} keys"
             step.graph = self._capture(lambda: self._compute(step, width, keys, filters), what)
             step.plain = step.graph is None

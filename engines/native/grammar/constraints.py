@@ -98,13 +98,16 @@ class Constraints:
 
     def followed(self, matcher: Matcher, tree: Tree) -> tuple[Tree, Int32]:
         """The guesses that the grammar allows, and int32 [1 + nodes, words], what may follow the token before them and
-        each. The matcher stays where it is."""
+        each. It is a copy of the matcher that walks: a way that nobody has gone yet may lead into an error, from which
+        there is no way back. What would end the answer is not followed."""
         keep = np.zeros(len(tree), np.bool_)
-        before = (matcher.bits, matcher.complete)
-        found = {0: before}
+        found = {0: (matcher.bits, matcher.complete)}
+        matcher = matcher.copy()
         path: list[int] = []  # the nodes that it has been advanced by
         for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True)):
             if parent not in found or found[parent][1] or not found[parent][0][token >> 5] >> (token & 31) & 1:
+                continue
+            if matcher.stops_at(token):
                 continue
             way = _way(tree.parents, parent)
             same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, way, strict=False)))
@@ -113,11 +116,10 @@ class Constraints:
                 matcher.advance(int(tree.tokens[step]))
             path = [*way, node]
             self._fill([matcher])
-            if not matcher.error:
-                keep[node] = True
-                found[node + 1] = (matcher.bits, matcher.complete)
-        matcher.rollback(len(path))
-        matcher.bits, matcher.complete = before
+            if matcher.error:
+                break
+            keep[node] = True
+            found[node + 1] = (matcher.bits, matcher.complete)
         return tree.kept(keep), np.stack([found[node][0] for node in sorted(found)])
 
     def follow(self, matchers: Sequence[Matcher], tokens: Iterable[int]) -> None:

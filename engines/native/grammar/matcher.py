@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,16 @@ class Matcher:
         self._phase = past[0]
         del self._past[-tokens:]
         self.complete, self.error = False, ""
+
+    def copy(self) -> Matcher:
+        """One that stands at the same place, and goes its own way."""
+        other = copy.copy(self)
+        other._compiled, other._past = self._compiled.deep_copy(), list(self._past)
+        return other
+
+    def stops_at(self, token: int) -> bool:
+        """Whether `token` is one of the request's own stop tokens."""
+        return any(word == token >> 5 and int(flags) >> (token & 31) & 1 for word, flags in self._stops)
 
     @property
     def wants_mask(self) -> bool:

@@ -125,11 +125,13 @@ def choose(survival: Sequence[list[float]], rows: int, most: int, costs: StepCos
         ranked = [sorted(row, reverse=True) for row in survival]
         longest = max(map(len, ranked))
         for width in WIDTHS:
+            if rows * width > most:
+                break
             gains = sum(sum(row[:width]) for row in ranked)
             rate = (rows + gains) / costs.verify(rows, rows * (width + 1))
             if rate > best.gain * plain:
                 best = Choice(sum(min(len(row), width) for row in ranked), width, rate / plain)
-            if width >= longest or rows * width >= most:
+            if width >= longest:
                 break
     else:
         gains_of = list(accumulate(sorted((each for row in survival for each in row), reverse=True)))

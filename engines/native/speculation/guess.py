@@ -36,7 +36,7 @@ def guess(
         speculator.pause()
         return {}
     most = np.clip(table.max_total[rows] - table.num_tokens[rows] - 1, 0, max(draft.budget, 0))
-    trees = speculator.guesses(rows, most.astype(np.int32))
+    trees = speculator.guesses(rows, most.astype(np.int32), in_flight)
     if trees is None:
         return {}
     chosen = speculator.choose(trees, len(rows), draft.budget, free=not in_flight)

@@ -71,7 +71,9 @@ def speculation_of(
             made = {name: make_proposer(name, settings) for name in named}
         else:
             made = {name: each(settings) for name, each in proposers.items()}
-        return Speculator(made, history, costs, padded=runner.device.type == "cuda", trees=trees)
+        return Speculator(
+            made, history, costs, padded=runner.device.type == "cuda", trees=trees, vocab=runner.vocab_size
+        )
 
     return make
 
@@ -115,10 +117,14 @@ def prior_of(runner: ModelRunner) -> list[tuple[int, float]]:
     begun = time.monotonic()
     runner.add(0, [0, 0], SamplingParams(temperature=0), 2)
     for size in SIZES:
-        if size > runner.sizes.max_num_seqs or (found and time.monotonic() - begun > MOST_S):
+        if len(found) > 1 and (size > runner.sizes.max_num_seqs or time.monotonic() - begun > MOST_S):
             break
-        row, one = np.zeros(size, np.int32), np.ones(size, np.int32)
-        plan = StepPlan(row, one, one, sample=one > 0)
+        if size > runner.sizes.max_num_seqs:  # as many tokens of one row
+            row, one, many = np.array([[0], [1], [size]], np.int32)
+            plan = StepPlan(row, one, many, sample=one > 0)
+        else:
+            row, one = np.zeros(size, np.int32), np.ones(size, np.int32)
+            plan = StepPlan(row, one, one, sample=one > 0)
         runner.launch(plan).wait()  # compiles, captures
         runner.launch(plan).wait()
         count = IN_A_ROW if runner.depth > 1 else 1

@@ -26,10 +26,19 @@ from engines.native.step import Drafts, StepPlan, Verified
 
 log = logging.getLogger(__name__)
 
-OVERHEAD = 0.015
-"""Share of the time that proposers may take while nothing that they say is tried."""
-CREDIT_S = 0.05
-"""So much of it may be saved up: the first requests of an idle engine are asked about at once."""
+OVERHEAD, MEETING = 0.006, 0.015
+"""Share of the time that asking may take while nothing of what is said is tried, and getting to know rows."""
+CREDIT_S, MEETING_CREDIT_S = 0.01, 0.02
+"""So much of it may be saved up, for asking and for getting to know rows: the first requests of an idle engine are
+asked about at once."""
+SAMPLE = 8
+"""Rows that are asked about while nothing is tried; what they promise stands for all, if it is SAMPLED times what plain
+passes give."""
+SAMPLED = 1.3
+MET = 16
+"""Rows that proposers get to know in a pass, at most."""
+HIDDEN = 0.15
+"""Share of a pass on its way that may be spent beside it as if it cost nothing: the rest, the engine needs itself."""
 MAX_REFUSED = 3
 """Askings in a row that did not pay, each of which doubles what the next must wait for."""
 WATCHED = 6
@@ -49,8 +58,8 @@ COMPUTED = ("draft", "eagle3", "medusa")
 POOR, POOR_AFTER = 0.2, 500
 """Accepted tokens per row-pass of a proposer that computes, under which it is taken to be mismatched, and row-passes
 until then: heads that fit have several times as many (SpecForge #310)."""
-PASS_TOKENS = 512
-"""Tokens of a pass with drafts beyond which no device verifies for less than it would say."""
+PASS_TOKENS, GRAPH_TOKENS = 64, 512
+"""Tokens of a pass with drafts beyond which no device verifies for less than it would say: a CPU, a GPU."""
 
 
 @dataclass(slots=True)
@@ -82,7 +91,8 @@ class _Flight:
 
 
 class Speculator:
-    """Owned by the scheduler. padded: passes with drafts are graphs of one width. trees: the engine verifies forks."""
+    """Owned by the scheduler. padded: passes with drafts are graphs of one width. trees: the engine verifies forks.
+    vocab: token ids of the model."""
 
     def __init__(
         self,
@@ -92,6 +102,7 @@ class Speculator:
         *,
         padded: bool,
         trees: bool,
+        vocab: int = 1 << 31,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.names = tuple(proposers)
@@ -100,9 +111,11 @@ class Speculator:
         self._proposers: dict[int, Proposer] = dict(enumerate(proposers.values()))
         self._history, self._padded, self._trees, self._clock = history, padded, trees, clock
         self._worth = [1.0] * len(proposers)
+        self._vocab = vocab
         self._choice: Choice = NONE  # of the newest asking
         self._refused = 0  # askings in a row whose guesses did not pay
         self._credit = CREDIT_S  # s that proposers may take in vain
+        self._meeting = MEETING_CREDIT_S  # s, likewise, to get to know rows
         self._since = clock()  # when it was last reckoned
         self._flights: list[_Flight] = []
         self._shadows: dict[int, tuple[int, Tree, list[float]]] = {}  # row → (tokens known then, guessed, survival)
@@ -111,6 +124,8 @@ class Speculator:
         self._straight: set[int] = set()  # rows whose guesses may have no forks
         self._tried = 0  # passes with drafts since plain ones were timed
         self._plain = 0  # plain passes still to come, to time them
+        self._most_tokens = GRAPH_TOKENS if padded else PASS_TOKENS
+        self._turn = 0  # where the next sample of rows begins
         self._widest = 0
         self._passes = [0] * len(proposers)  # row-passes of each source
         self._poor: set[int] = set()  # sources that a warning was given for
@@ -137,47 +152,77 @@ class Speculator:
     def end(self, row: int) -> None:
         """Its tokens are still in the history."""
         began = self._clock()
-        if self._affords(began):
+        if self._affords(began) and self._meeting > 0:
             self._meet([row])
         if row in self._seen:
             self._show([row])
             self._each(lambda proposer: proposer.end(row))
+            self._meeting -= self._clock() - began
         self._shadows.pop(row, None)
         self._seen.pop(row, None)
         self._new.pop(row, None)
         self._straight.discard(row)
-        self._spend(began)
 
     # A pass
 
-    def guesses(self, rows: Int32, limit: Int32) -> dict[int, Tree] | None:
-        """What follows the rows int32 [n] that are to decode; limit: int32 [n], nodes that are of use. By row; None
-        where nothing was asked."""
+    def guesses(self, rows: Int32, limit: Int32, in_flight: bool) -> dict[int, Tree] | None:
+        """What follows the rows int32 [n] that are to decode; limit: int32 [n], nodes that are of use; in_flight: a
+        pass is on its way meanwhile. By row; None where nothing was asked."""
         began = self._clock()
         if self._plain > 0:
             self._plain -= 1
             return None
         if not len(rows) or not (self.active or self._affords(began)):
             return None
-        limit = np.minimum(limit, min(MAX_NODES, max(1, PASS_TOKENS // len(rows) - 1)))
-        self._meet(rows.tolist())
-        self._show(list(self._seen))
+        limit = np.minimum(limit, min(MAX_NODES, max(1, self._most_tokens // len(rows) - 1)))
+        decodes = len(rows)
+        if self.active:
+            self._meet([row for row in rows.tolist() if row in self._new][:MET])
+            known = [place for place, row in enumerate(rows.tolist()) if row in self._seen]
+            rows, limit = rows[known], limit[known]
+        else:
+            some = self._sample(rows)
+            rows, limit, began = rows[some], limit[some], self._clock()
+        if not len(rows):
+            return None
+        self._show(rows.tolist())
         trees = dict.fromkeys(rows.tolist(), NOTHING)
         for source, proposer in list(self._proposers.items()):
             found = self._ask(source, proposer, rows, limit)
             for row, most, tree in zip(rows.tolist(), limit.tolist(), found, strict=True):
                 if len(tree):
-                    tree = self._fit(row, tree, source)
-                    trees[row] = merged(trees[row], tree, most) if len(trees[row]) else tree
+                    tree = self._of(source, tree)
+                    tree = merged(trees[row], tree, most) if len(trees[row]) else tree
+                    trees[row] = self._straightened(row, tree)
         if not self.active:
-            self._spend(began)
+            self._spend(began, HIDDEN * self.costs.plain(decodes) if in_flight else 0.0)
         return trees
+
+    def _sample(self, rows: Int32) -> list[int]:
+        """Places of at most SAMPLE of them, in turn, that the proposers know. They get to know as many as they may."""
+        began = self._clock()
+        new = [row for row in rows.tolist() if row in self._new]
+        if new and self._meeting > 0:
+            self._meet(new[: max(1, SAMPLE - (len(rows) - len(new)))])
+            self._meeting -= self._clock() - began
+        known = [place for place, row in enumerate(rows.tolist()) if row in self._seen]
+        if len(known) > SAMPLE:
+            self._turn = (self._turn + SAMPLE) % len(known)
+            known = (known * 2)[self._turn : self._turn + SAMPLE]
+        return known
 
     def choose(self, trees: dict[int, Tree], decodes: int, most: int, free: bool) -> dict[int, Tree]:
         """Those of `trees` that the next pass tries, `most` nodes at most. decodes: rows that decode in it. free: it
         may try any; else the choice is of a pass to come, and all are watched."""
         survival = {row: self._survival(tree) for row, tree in trees.items() if len(tree)}
-        self._choice = choose(list(survival.values()), decodes, most, self.costs, padded=self._padded)
+        told = list(survival.values())
+        sampled = not self.active and len(trees) < decodes
+        if sampled and told:
+            told *= decodes // len(trees)
+            free = False
+        self._choice = choose(told, decodes, most, self.costs, padded=self._padded)
+        if sampled and self._choice.gain < SAMPLED:
+            self._choice = NONE
         self._promised = [0.0] * len(self.names)
         if self._choice is NONE:
             self._refused = min(self._refused + 1, MAX_REFUSED) if survival else 0
@@ -235,13 +280,15 @@ class Speculator:
 
     def _affords(self, now: float) -> bool:
         """Whether proposers may be asked though nothing of theirs is tried."""
-        self._credit = min(self._credit + OVERHEAD * (now - self._since), CREDIT_S)
+        gone = now - self._since
+        self._credit = min(self._credit + OVERHEAD * gone, CREDIT_S)
+        self._meeting = min(self._meeting + MEETING * gone, MEETING_CREDIT_S)
         self._since = now
         return self._credit > 0
 
-    def _spend(self, began: float) -> None:
-        """After what was done since `began`."""
-        self._credit -= (self._clock() - began) * 2**self._refused
+    def _spend(self, began: float, hidden: float = 0.0) -> None:
+        """After what was done since `began`, of which `hidden` s cost nothing."""
+        self._credit -= max(0.0, self._clock() - began - hidden) * 2**self._refused
 
     def close(self) -> None:
         self._each(lambda proposer: proposer.close())
@@ -330,14 +377,18 @@ class Speculator:
                 worth = self._worth[source] * (1 + FADE * off)
                 self._worth[source] = min(max(worth, RATE[0]), RATE[1])
 
-    def _fit(self, row: int, tree: Tree, source: int) -> Tree:
-        """As this engine takes it: without forks where it may have none, and with its source."""
+    def _straightened(self, row: int, tree: Tree) -> Tree:
+        """Without forks, where the row may have none: the chain that comes first."""
         if row in self._straight and not tree.chain:
             forks = np.flatnonzero(tree.parents != np.arange(len(tree)))
             tree = tree.first(int(forks[0]))
-        if source:
-            tree = Tree(tree.tokens, tree.parents, tree.confidence, np.full(len(tree), source, np.int32))
         return tree
+
+    @staticmethod
+    def _of(source: int, tree: Tree) -> Tree:
+        if not source:
+            return tree
+        return Tree(tree.tokens, tree.parents, tree.confidence, np.full(len(tree), source, np.int32))
 
     def _survival(self, tree: Tree) -> list[float]:
         """Of each node, the probability that it and all before it hold, by what its source's word is worth."""
@@ -355,18 +406,20 @@ class Speculator:
     def _best(self, trees: dict[int, Tree], survival: dict[int, list[float]]) -> dict[int, Tree]:
         """The nodes that the choice is for, by row. Notes what they promise."""
         choice = self._choice
-        least = (
-            0.0
-            if choice.width
-            else sorted((each for own in survival.values() for each in own), reverse=True)[choice.nodes - 1]
-        )
+        best: dict[int, set[int]] = {}
+        if not choice.width:
+            every = sorted(((-each, row, node) for row, own in survival.items() for node, each in enumerate(own)))
+            for _, row, node in every[: choice.nodes]:
+                best.setdefault(row, set()).add(node)
         found: dict[int, Tree] = {}
         for row, own in survival.items():
-            tree, worst = trees[row], min(own)
-            if worst < least or (choice.width and len(own) > choice.width):
-                keep = np.array(own) >= least
-                if choice.width:
-                    keep[np.argsort(-np.array(own), kind="stable")[choice.width :]] = False
+            tree = trees[row]
+            keep = np.ones(len(own), np.bool_)
+            if not choice.width:
+                keep[[node for node in range(len(own)) if node not in best.get(row, ())]] = False
+            elif len(own) > choice.width:
+                keep[np.argsort(-np.array(own), kind="stable")[choice.width :]] = False
+            if not keep.all():
                 tree = tree.kept(keep)
                 own = np.array(own)[keep].tolist()
             if not len(tree):
@@ -398,7 +451,9 @@ class Speculator:
 
     def _ask(self, source: int, proposer: Proposer, rows: Int32, limit: Int32) -> list[Tree]:
         try:
-            return list(proposer.propose(rows, limit))
+            found = list(proposer.propose(rows, limit))
+            _check(found, limit.tolist(), self._vocab)
+            return found
         except Exception as error:
             self._give_up(source, error)
             return [NOTHING] * len(rows)
@@ -414,6 +469,17 @@ class Speculator:
         """Guesses are a help, and no need: the engine goes on without them."""
         log.error("proposer %s is left out from now on: %s", self.names[source], error, exc_info=error)
         del self._proposers[source]
+
+
+def _check(trees: Sequence[Tree], limit: list[int], vocab: int) -> None:
+    """Raises ValueError for guesses that no engine could try."""
+    if len(trees) != len(limit):
+        raise ValueError(f"{len(trees)} trees for {len(limit)} rows")
+    for tree, most in zip(trees, limit, strict=True):
+        if len(tree) > most:
+            raise ValueError(f"a tree of {len(tree)} nodes where {most} are of use")
+        if len(tree) and (int(tree.tokens.min()) < 0 or int(tree.tokens.max()) >= vocab):
+            raise ValueError(f"tokens {tree.tokens.min()} … {tree.tokens.max()} of a vocabulary of {vocab}")
 
 
 def held(tree: Tree, tokens: list[int]) -> list[int]:

@@ -121,7 +121,9 @@ def _gap_before(order: Order, start: WorkFolder, place: Path, held: torch.Tensor
         model = _perplexity(order, (LayerResult(index, {}, {}, None, ()) for index in layers), held, "the model")
         order.say((_ROUNDED + _READY) / 2, "measuring the rounded version on the held-out rows")
         less = _perplexity(order, (start.finished(index) for index in layers), held, "the rounded version")
-        kept.write_text(json.dumps([model, less]))
+        part = kept.with_suffix(".part")
+        part.write_text(json.dumps([model, less]))
+        part.replace(kept)  # whole or not at all
     model, less = json.loads(kept.read_text())
     require(model, less)
     return model, less

@@ -55,6 +55,8 @@ def write(folder: Path, snapshot: Snapshot) -> None:
     for part in parts:
         digest.update(part)
     folder.mkdir(parents=True, exist_ok=True)
+    for cut_off in folder.glob(f"{NAME}.*"):  # of a process that was killed while it wrote
+        cut_off.unlink(missing_ok=True)
     new = folder / f"{NAME}.{os.getpid()}"
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

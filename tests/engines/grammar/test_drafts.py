@@ -23,7 +23,7 @@ from engines.native.request import Finish
 from engines.native.speculation.tree import Tree
 from tests.engines.grammar.test_constraints import PROMPTS, SCHEMAS, engine, params, text
 from tests.engines.grammar.test_matcher import EXECUTOR, SCHEMA, matcher
-from tests.engines.grammar.tokens import SIZE, THINK, UNTHINK, VOCABULARY
+from tests.engines.grammar.tokens import END, END_OF_TURN, SIZE, THINK, UNTHINK, VOCABULARY
 from tests.engines.speculation.test_losslessness import Oracle, every_guess_is_tried, sure
 
 pytestmark = pytest.mark.speculation
@@ -74,10 +74,10 @@ def _path(tokens: list[int], parents: list[int], node: int) -> list[int]:
 
 
 def _after(source: str, think: Think | None, tokens: list[int]) -> Matcher | None:
-    """None where a token is refused, or comes after the grammar's end."""
+    """None where a token is refused, ends the answer, or comes after the grammar's end."""
     made = matcher(source, think=think)
     for token in tokens:
-        if made.complete or not made.bits[token >> 5] >> (token & 31) & 1:
+        if made.complete or token in (END, END_OF_TURN) or not made.bits[token >> 5] >> (token & 31) & 1:
             return None
         made.advance(token)
         fill([made], EXECUTOR)

@@ -28,9 +28,11 @@ pytestmark = pytest.mark.speculation
 class Oracle:
     """Knows each row's answer, by its prompt; guesses trees in which a node is right with probability `right`."""
 
-    def __init__(self, settings: ProposerSettings, answers: dict[tuple[int, ...], list[int]], right: float) -> None:
+    def __init__(
+        self, settings: ProposerSettings, answers: dict[tuple[int, ...], list[int]], right: float, seed: int = 3
+    ) -> None:
         self._history, self._answers, self._right = settings.history, answers, right
-        self._forks, self._random = settings.trees, random.Random(3)
+        self._forks, self._random = settings.trees, random.Random(seed)
         self._known: dict[int, list[int]] = {}
 
     def begin(self, row: int, salt: str, prompt_len: int) -> None:
@@ -138,6 +140,26 @@ def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
         accepted += counts.accepted
         assert engine.scheduler.check() == []
     assert accepted > (150 if right > 0.9 else 20)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_guesses_of_two_that_part_make_no_forks_where_none_may_be(model, monkeypatch, strict):
+    """Chains of two proposers make a fork where they differ: not in strict mode, nor under penalties."""
+    config = config_of(model, strict=strict)
+    runner = build_runner(config)
+    every_guess_is_tried(monkeypatch)
+    for name in ("greedy", "penalties", "history", "bias"):
+        asked = [ASKED[name]] * len(PROMPTS)
+        plain = answers(config, runner, asked)
+        known = {tuple(prompt): each.token_ids for prompt, each in zip(PROMPTS, plain, strict=True)}
+        two = {
+            "good": lambda settings, known=known: Oracle(settings, known, 0.9),
+            "poor": lambda settings, known=known: Oracle(settings, known, 0.3, seed=8),
+        }
+        engine = Offline(config, runner, two)
+        assert [each.token_ids for each in engine.generate(PROMPTS, asked)] == [each.token_ids for each in plain], name
+        assert engine.scheduler.speculator is not None
+        assert engine.scheduler.speculator.counts.accepted > 10
 
 
 @pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"kv_cache_dtype": "int8"}, {"embedding_dtype": "int8"}])

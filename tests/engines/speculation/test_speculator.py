@@ -76,7 +76,7 @@ ROW = np.zeros(1, np.int32)
 
 def turn(made: Speculator, history: History, said: list[int]) -> dict[int, Tree]:
     """One pass of row 0 in which `said` is what the model says, as far as guesses hold."""
-    trees = made.guesses(ROW, np.array([8], np.int32))
+    trees = made.guesses(ROW, np.array([8], np.int32), False)
     chosen = {} if trees is None else made.choose(trees, 1, 100, free=True)
     plan = StepPlan(ROW, ROW, ROW + 1, sample=np.array([True]))
     count = 1

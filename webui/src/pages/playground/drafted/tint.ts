@@ -88,7 +88,7 @@ export function tint({
   const marked = (node: HastNode, from: number, to: number): HastNode[] => {
     const value = node.value ?? ''
     const places = align(source, from, to, value)
-    cursor = Math.max(cursor, ...places.map((place) => place + 1))
+    for (const place of places) cursor = Math.max(cursor, place + 1)
     return pieces(value, places, spans).map(({ text, source: by }) =>
       by === null
         ? { type: 'text', value: text }
