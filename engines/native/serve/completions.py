@@ -21,7 +21,7 @@ from engines.native.serve.openai import (
     truncated,
     usage_body,
 )
-from engines.native.serve.sourced import merged, pieces_body
+from engines.native.serve.sourced import Piece, merged, pieces_body
 
 MAX_PROMPTS = 256
 MAX_SCORED = 1_000_000
@@ -174,7 +174,7 @@ class CompletionEndpoint:
             choice["token_ids"] = delta.token_ids
         if self._sources:
             prompt = (text.removesuffix(delta.text), None)  # echoed
-            choice["tursiops"] = {"pieces": pieces_body(merged([prompt, *(delta.pieces or ())]))}
+            choice["tursiops"] = {"pieces": pieces_body(merged([prompt, *_pieces(delta)]))}
         return choice
 
     def _scored(
@@ -219,3 +219,10 @@ class CompletionEndpoint:
 
 def _finite(logprob: float | None) -> float | None:
     return None if logprob is None else max(logprob, LOWEST_LOGPROB)
+
+
+def _pieces(delta: Delta) -> list[Piece]:
+    """Of an answer whose tokens nobody counted, as a beam's, it is one."""
+    if delta.pieces is None:
+        return [(delta.text, None)] if delta.text else []
+    return list(delta.pieces)

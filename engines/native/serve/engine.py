@@ -142,7 +142,8 @@ class Engine:
         self._streams[stream.id] = stream
         token_ids = np.array(prompt_ids, np.int32).tobytes()
         limits = timeouts.over(self._limits.timeouts)
-        self.core.send(Add(stream.id, token_ids, params, priority, salt, limits, tenant))
+        own = f"{tenant}\0{salt}" if tenant else salt  # what is kept of one tenant's text, no other finds
+        self.core.send(Add(stream.id, token_ids, params, priority, own, limits, tenant))
         return stream
 
     def require_ready(self) -> Ready:

@@ -44,7 +44,7 @@ describe('how speculation stands', () => {
   it.each<[string, Partial<Speculation>]>([
     ['works', {}],
     ['rests', { recent: { ...figures, verified_steps: 0, width: 0 } }],
-    ['rests', { recent: { ...figures, width: 0 } }],
+    ['works', { recent: { ...figures, width: 0 } }],
     ['idle', { recent: { ...figures, steps: 0 } }],
     ['never', { since_start: { ...figures, steps: 0 } }],
     ['off', { speculation: 'off', since_start: null, recent: null }],

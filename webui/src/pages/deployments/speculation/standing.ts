@@ -4,14 +4,14 @@ import type { Speculation, SpeculationFigures } from '@/api/speculation'
 
 export type Standing = 'works' | 'rests' | 'idle' | 'never' | 'off' | 'unknown' | 'noInstance'
 
-/** works: passes carry guesses. rests: the budget lets none through. idle: nobody was answered of late, never: at all. */
+/** works: passes of the last minute carried guesses. rests: the budget let none through. idle: nobody was answered of late, never: at all. */
 export function standingOf({ speculation, recent, since_start, instances }: Speculation): Standing {
   if (speculation === 'off') return 'off'
   if (instances.length === 0) return 'noInstance'
   if (!since_start || !recent) return 'unknown'
   if (since_start.steps === 0) return 'never'
   if (recent.steps === 0) return 'idle'
-  return recent.verified_steps > 0 && recent.width > 0 ? 'works' : 'rests'
+  return recent.verified_steps > 0 ? 'works' : 'rests'
 }
 
 /** Accepted guesses of a request per pass, and what such a pass costs in plain ones: the two in the speed-up. */
