@@ -1,8 +1,7 @@
 """PostgreSQL and Valkey for the tests, in a temporary folder, started before Django reads its settings.
 
-Loaded as a pytest plugin (`-p tests.services`). Where DATABASE_URL and REDIS_URL are set already (CI with services of
-its own), nothing is started. An xdist worker has a database of its own in the server of all (pytest-django makes it),
-and a Valkey and a data folder of its own. Run it as `python -m pytest` from the root.
+Loaded as a pytest plugin (`-p tests.services`). Where DATABASE_URL and REDIS_URL are set already (CI with
+services of its own, or an xdist worker), nothing is started. Run it as `python -m pytest` from the root.
 """
 
 from __future__ import annotations
@@ -118,10 +117,7 @@ def _wait(ready, name: str, log: Path, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-def _start(worker: bool) -> None:
-    if worker:
-        os.environ.pop("REDIS_URL", None)
-        os.environ.pop("TURSIOPS_DATA_DIR", None)
+def _start() -> None:
     folder = Path(tempfile.mkdtemp(prefix="ts-", dir="/tmp"))
     folder.chmod(0o755)  # the user postgres must reach its folder
     os.environ[FOLDER] = str(folder)
@@ -149,6 +145,4 @@ def _start(worker: bool) -> None:
 
 
 if FOLDER not in os.environ:
-    _start(worker=False)
-elif os.environ.get("PYTEST_XDIST_WORKER"):
-    _start(worker=True)
+    _start()
