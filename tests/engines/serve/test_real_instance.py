@@ -82,14 +82,14 @@ def test_a_spec_that_cannot_be_served_leaves_no_core(tmp_path: Path) -> None:
         state = running.state
         assert state is not None
         assert (state.phase, state.error_code) == (Phase.FAILED, "bad_magic")
-        assert not [each for each in psutil.process_iter() if str(running.folder) in each.cmdline()]
+        assert not processes_of(running)
         assert not (running.folder / "sockets").is_symlink()
         (running.folder / "spec.json").write_text("{")
         argv = [sys.executable, "-m", "engines.native.serve", "--run-dir", str(running.folder)]
         said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
         assert said.returncode == 2
         assert "spec.json" in said.stderr.splitlines()[-1]
-        assert not [each for each in psutil.process_iter() if str(running.folder) in each.cmdline()]
+        assert not processes_of(running)
     finally:
         running.stop()
 
@@ -168,3 +168,9 @@ def test_a_killed_core_finds_its_prefixes_on_the_disk(real: Running) -> None:
     if state.facts["kv_disk_min_tokens"] <= full * 16:  # a busy machine may have measured otherwise, or read late
         names = [f'kv_disk_lookups_total{{result="{result}"}}' for result in ("hits", "late")]
         real.eventually(lambda: sum(map(real.metric, names)) >= full)
+
+
+def processes_of(running: Running) -> list[psutil.Process]:
+    """`process_iter` leaves out what a process that ends meanwhile does not tell."""
+    each = psutil.process_iter(["cmdline"])
+    return [process for process in each if str(running.folder) in (process.info["cmdline"] or [])]
