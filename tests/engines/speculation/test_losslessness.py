@@ -17,6 +17,7 @@ from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner, build_runner
 from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.proposer import ProposerSettings
+from engines.native.speculation.speculator import Speculator
 from engines.native.speculation.tree import NOTHING, Int32, Tree
 from engines.native.step import Drafts, StepPlan
 from tests.engines.guessing import FREE
@@ -70,7 +71,9 @@ class Oracle:
 
 
 def every_guess_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a pass took the same time whatever it carries."""
+    """As if a pass took the same time whatever it carries, and asking none."""
+    monkeypatch.setattr(Speculator, "active", property(lambda _: True))
+    monkeypatch.setattr("engines.native.speculation.speculator.MET", 1000)
     monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
     monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
     monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)

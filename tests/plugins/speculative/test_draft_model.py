@@ -20,6 +20,7 @@ from engines.native.speculation.proposer import ProposerSettings, make_proposer
 from evaluation.benchmarks.random_model import TINY, greedy, random_runner
 from plugins.speculative.draft_model import DraftModel
 from tests.engines.guessing import FREE
+from tests.engines.speculation.test_losslessness import every_guess_is_tried
 from tests.plugins.speculative.drive import begin, grow, held, history_of, propose, verify
 from tests.tiny_models import VOCAB, write_safetensors
 
@@ -222,9 +223,7 @@ def test_the_files_of_a_draft_model_are_loaded_beside_the_target(tmp_path: Path)
 
 def test_an_engine_takes_a_draft_model_by_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, (format, paths) = target(tmp_path / "large")
-    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
-    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
-    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    every_guess_is_tried(monkeypatch)
     params, prompts = SamplingParams(temperature=0, max_tokens=16), [[5, 6, 7], [9]]
     sizes = {"max_model_len": 48, "max_num_seqs": 2, "max_batched_tokens": 32, "kv_cache_bytes": 1 << 17, "threads": 1}
     config = EngineConfig(format=format, paths=paths, device="cpu", dtype="float32", speculation="off", **sizes)
