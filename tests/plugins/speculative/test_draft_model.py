@@ -15,11 +15,9 @@ from engines.native.loader.model_files import open_model
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner, runner_for
-from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.proposer import ProposerSettings, make_proposer
 from evaluation.benchmarks.random_model import TINY, greedy, random_runner
 from plugins.speculative.draft_model import DraftModel
-from tests.engines.guessing import FREE
 from tests.engines.speculation.test_losslessness import every_guess_is_tried
 from tests.plugins.speculative.drive import begin, grow, held, history_of, propose, verify
 from tests.tiny_models import VOCAB, write_safetensors
@@ -153,9 +151,7 @@ def test_an_engine_says_the_same_with_any_draft_model_and_little_memory(
     prompts = [*PROMPTS, [40, 41, 42, 43]]
     params = SamplingParams(temperature=0, max_tokens=24)
     plain = Offline(config, random_runner(TINY, config, 5)).generate(prompts, params)
-    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
-    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
-    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    every_guess_is_tried(monkeypatch)
     made: list[DraftModel] = []
 
     def make(settings: ProposerSettings) -> DraftModel:

@@ -17,13 +17,12 @@ from engines.native.loader.errors import BadModel
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
-from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.proposer import ProposerSettings, make_proposer
 from engines.native.speculation.setup import drafting, speculation_of
 from evaluation.benchmarks.random_model import greedy
 from plugins.speculative.eagle3 import Eagle3
-from tests.engines.guessing import FREE
 from tests.engines.models.harness import token_ids
+from tests.engines.speculation.test_losslessness import every_guess_is_tried
 from tests.plugins.speculative.drive import begin, grow, history_of, propose
 from tests.plugins.speculative.heads import (
     DRAFT_VOCAB,
@@ -172,9 +171,7 @@ def test_accepted_tokens_per_pass_of_a_fitted_head_keep_their_bound_g9(
     runner, config = runner_of(tmp_path / "target", model)
     draft = write_eagle(tmp_path / "head", fitted(model, runner), draft_vocab_size=VOCAB)
     plain = Offline(config, runner).generate(PROMPTS, CLOSE)
-    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
-    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
-    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    every_guess_is_tried(monkeypatch)
     engine = Offline(config, runner, {"eagle3": lambda settings: Eagle3(replace(settings, draft=draft))})
     counts = engine.scheduler.speculator.counts  # type: ignore[union-attr]
     for cached in (False, True):  # and again, over a prefix cache whose features are there, too

@@ -15,11 +15,10 @@ from engines.native.config import ConfigError
 from engines.native.loader.errors import BadModel
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
-from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.proposer import ProposerSettings, make_proposer
 from plugins.speculative.medusa import Medusa
-from tests.engines.guessing import FREE
 from tests.engines.models.harness import token_ids
+from tests.engines.speculation.test_losslessness import every_guess_is_tried
 from tests.plugins.speculative.drive import history_of
 from tests.plugins.speculative.heads import HIDDEN, VOCAB, runner_of, states, target_model, written
 
@@ -78,9 +77,7 @@ def test_each_head_says_what_plain_torch_makes_of_the_last_state(
     params = SamplingParams(temperature=0, max_tokens=12)
     plain = Offline(config, runner).generate(PROMPTS, params)
     draft = form(tmp_path / "heads", weights)
-    monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
-    monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
-    monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)
+    every_guess_is_tried(monkeypatch)
     made: list[Watching] = []
 
     def make(settings: ProposerSettings) -> Watching:
