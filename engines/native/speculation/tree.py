@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,3 +81,61 @@ def ancestors(parents: Int32) -> NDArray[np.int32]:
     for node, parent in enumerate(parents.tolist()):
         words.append(words[parent] | 1 << (node + 1))
     return np.array(words, np.uint32).view(np.int32)
+
+
+def check(trees: Sequence[Tree], limit: list[int], vocab: int) -> None:
+    """Raises ValueError for guesses that no engine could try."""
+    if len(trees) != len(limit):
+        raise ValueError(f"{len(trees)} trees for {len(limit)} rows")
+    for tree, most in zip(trees, limit, strict=True):
+        if len(tree) > most:
+            raise ValueError(f"a tree of {len(tree)} nodes where {most} are of use")
+        if len(tree) and (int(tree.tokens.min()) < 0 or int(tree.tokens.max()) >= vocab):
+            raise ValueError(f"tokens {tree.tokens.min()} … {tree.tokens.max()} of a vocabulary of {vocab}")
+
+
+def held(tree: Tree, tokens: list[int]) -> list[int]:
+    """The nodes that `tokens`, which were said, follow from the root on."""
+    path: list[int] = []
+    words, parents, at = tree.tokens.tolist(), tree.parents.tolist(), 0
+    for token in tokens:
+        for node in range(at, len(words)):  # children come after their parent
+            if parents[node] == at and words[node] == token:
+                path.append(node)
+                at = node + 1
+                break
+        else:
+            break
+    return path
+
+
+def merged(one: Tree, other: Tree, most: int) -> Tree:
+    """Both; a node that is in both keeps the greater confidence. At most `most` nodes, the surest."""
+    if not len(one) or not len(other):
+        tree = one if len(one) else other
+    else:
+        tokens, parents = one.tokens.tolist(), one.parents.tolist()
+        sure, source = one.confidence.tolist(), one.source.tolist()
+        place = {(parent, token): node + 1 for node, (parent, token) in enumerate(zip(parents, tokens, strict=True))}
+        moved = [0]
+        for node in range(len(other)):
+            key = (moved[int(other.parents[node])], int(other.tokens[node]))
+            if key not in place:
+                tokens.append(key[1])
+                parents.append(key[0])
+                sure.append(float(other.confidence[node]))
+                source.append(int(other.source[node]))
+                place[key] = len(tokens)
+            elif other.confidence[node] > sure[place[key] - 1]:
+                sure[place[key] - 1] = float(other.confidence[node])
+                source[place[key] - 1] = int(other.source[node])
+            moved.append(place[key])
+        tree = Tree(
+            np.array(tokens, np.int32), np.array(parents, np.int32),
+            np.array(sure, np.float32), np.array(source, np.int32),
+        )  # fmt: skip
+    if len(tree) <= most:
+        return tree
+    keep = np.zeros(len(tree), np.bool_)
+    keep[np.argsort(-tree.survival(), kind="stable")[:most]] = True
+    return tree.kept(keep)

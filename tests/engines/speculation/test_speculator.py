@@ -14,8 +14,8 @@ from engines.native.request import Request, SamplingParams
 from engines.native.speculation import speculator as module
 from engines.native.speculation.budget import NONE, StepCosts, choose
 from engines.native.speculation.proposer import History
-from engines.native.speculation.speculator import Speculator, drafts_of, held, merged
-from engines.native.speculation.tree import NOTHING, Tree, ancestors, chain
+from engines.native.speculation.speculator import Speculator, drafts_of
+from engines.native.speculation.tree import NOTHING, Tree, ancestors, chain, held, merged
 from engines.native.step import StepPlan, Verified
 
 pytestmark = pytest.mark.speculation
