@@ -29,7 +29,7 @@ from engines.native.request import SamplingParams
 from engines.native.sample import logprobs
 from engines.native.sizes import Sizes, device_of, sizes_of
 from engines.native.speculation import drawing, verify
-from engines.native.state import Rows, StepInputs
+from engines.native.state import Arriving, Rows, StepInputs
 from engines.native.step import Finished, Pending, StepOutput, StepPlan, TokenMasks
 from engines.native.swap_costs import NEVER, SwapCosts, measure
 from engines.native.verify_graph import warm_up_plans
@@ -48,19 +48,14 @@ class Copied:
     ) -> None:
         """tokens: int [m] on the device, of the batch positions `places`; may change after the pass."""
         self._output, self._places = output, places
-        self._tokens = tokens.to("cpu", non_blocking=True)  # from a GPU: into pinned memory, in the stream's order
-        self._done = torch.cuda.Event() if tokens.is_cuda else None  # type: ignore[no-untyped-call] # torch's
-        if self._done is not None:
-            self._done.record()
+        self._tokens = Arriving(tokens)
 
     def draw(self, masks: TokenMasks | None) -> None:
         """It was drawn in its graph."""
         raise ValueError("this pass has drawn its tokens")
 
     def wait(self) -> StepOutput:
-        if self._done is not None:
-            self._done.synchronize()
-        self._output.tokens[self._places] = self._tokens.numpy()
+        self._output.tokens[self._places] = self._tokens.wait()
         return self._output
 
 

@@ -81,6 +81,21 @@ def pinned(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], device: to
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
+class Arriving:
+    """A tensor's values on their way to the host, in the order of the stream; it may be written over afterwards."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values = values.to("cpu", non_blocking=True)  # from a GPU: into pinned memory
+        self._done = torch.cuda.Event() if values.is_cuda else None  # type: ignore[no-untyped-call] # torch's
+        if self._done is not None:
+            self._done.record()
+
+    def wait(self) -> Int32:
+        if self._done is not None:
+            self._done.synchronize()
+        return self._values.numpy()
+
+
 class StepInputs:
     """Device indices of one plan: computed once, read by the model and by the sampler.
 

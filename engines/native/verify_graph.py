@@ -22,8 +22,8 @@ from engines.native.ops.base import Batch
 from engines.native.quantized_kv import planes
 from engines.native.sample.triton_sampler import TritonSampler
 from engines.native.speculation.tree import MAX_NODES
-from engines.native.state import Rows, pinned
-from engines.native.step import Drafts, Int32, StepOutput, StepPlan, TokenMasks, Verified
+from engines.native.state import Arriving, Rows, pinned
+from engines.native.step import Drafts, StepOutput, StepPlan, TokenMasks, Verified
 
 if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
@@ -55,19 +55,14 @@ class Verifying:
 
     def __init__(self, said: torch.Tensor, width: int) -> None:
         """said: int32 [n, ≥ 2 + width] on the device; may change after the pass. width: of the plan's drafts."""
-        self._said, self._width = said.to("cpu", non_blocking=True), width
-        self._done = torch.cuda.Event() if said.is_cuda else None  # type: ignore[no-untyped-call] # torch's
-        if self._done is not None:
-            self._done.record()
+        self._said, self._width = Arriving(said), width
 
     def draw(self, masks: TokenMasks | None) -> None:
         """It was drawn in its graph."""
         raise ValueError("this pass has drawn its tokens")
 
     def wait(self) -> StepOutput:
-        if self._done is not None:
-            self._done.synchronize()
-        said: Int32 = self._said.numpy()
+        said = self._said.wait()
         count = len(said)
         return StepOutput(
             np.full(count, -1, np.int32),

@@ -25,6 +25,7 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -106,7 +107,7 @@ def attention() -> Iterator[Row]:
     device, ops, chooser = torch.device("cuda"), TritonOps(), np.random.default_rng(1)
     for batch, context in FA3_DECODE:
         case = paged([1] * batch, [context] * batch, LLAMA, PAGE, BF16, device)
-        plain = microseconds(lambda case=case: attend(case, ops))  # type: ignore[misc]
+        plain = microseconds(partial(attend, case, ops))
         for tokens in (2, 4, 8, 16, 32) if (batch, context) in ((1, 8192), (64, 1024)) else (8,):
             case.q = torch.randn(batch * tokens, LLAMA.query, LLAMA.dim, device=device).to(BF16)
             case.batch.cu_query = torch.arange(0, tokens * batch + 1, tokens, dtype=torch.int32, device=device)
@@ -117,7 +118,7 @@ def attention() -> Iterator[Row]:
             error = float((out[:tokens].double() - wanted).norm() / wanted.norm())
             name = f"tree of {tokens} tokens {batch} × {context}"
             yield Row(name, "relative error", error, "", "lower", target=1e-2)
-            taken = microseconds(lambda case=case: attend(case, ops))  # type: ignore[misc]
+            taken = microseconds(partial(attend, case, ops))
             limit = None if tokens != 8 else 1.15 if context >= 8192 else 1.5
             yield Row(name, "time ÷ decode", taken / plain, "×", "lower", target=limit)
             yield Row(name, "time", taken, "µs", "lower", "decode, ours", plain)
@@ -169,7 +170,7 @@ def steps(made: ModelRunner, tiny: bool) -> Iterator[Row]:
         plan = StepPlan(rows, start, one, sample=one > 0, new_blocks=blocks)
         made.launch(plan).wait()
         plan.new_blocks = []
-        plain = step_ms(lambda plan=plan: made.launch(plan))  # type: ignore[misc]
+        plain = step_ms(partial(made.launch, plan))
         floor = products_ms(batch) + batch * context * KEYS / BANDWIDTH * 1e3
         yield Row(f"plain step {batch} × {context}", "time", plain, "ms", "lower", floor=None if tiny else floor)
         costs.saw_plain(batch, plain / 1e3)

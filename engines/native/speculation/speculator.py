@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 
 import numpy as np
 from numpy.typing import NDArray
@@ -438,7 +439,7 @@ class Speculator:
             if row in self._new:
                 salt, prompt_len = self._new.pop(row)
                 self._seen[row] = int(self._history.known[row])
-                self._each(lambda proposer, row=row, of=(salt, prompt_len): proposer.begin(row, *of))  # type: ignore[misc]
+                self._each(methodcaller("begin", row, salt, prompt_len))
 
     def _show(self, rows: list[int]) -> None:
         """Show the proposers what has been said since they last looked."""

@@ -35,7 +35,7 @@ class Failed(Exception):
 
 def say(**fields: Any) -> None:
     sys.__stdout__.write(json.dumps(fields) + "\n")  # type: ignore[union-attr] # always there in a child
-    sys.__stdout__.flush()  # type: ignore[union-attr]
+    sys.__stdout__.flush()  # type: ignore[union-attr] # as above
 
 
 # -- the loss -------------------------------------------------------------------------------------------------------

@@ -314,7 +314,7 @@ def test_one_instance_that_fails_to_be_handled_does_not_stop_the_others(host, sc
         real(spec, local)
 
     monkeypatch.setattr(host.backend, "start", start)
-    host.until_state(fine, InstanceState.READY)
+    assert host.until_state(fine, InstanceState.READY).state == InstanceState.READY
 
 
 def test_unreadable_disk_is_no_proof_of_death(host, scheduled, monkeypatch):
