@@ -4,8 +4,11 @@
 
 One process per contender and round (thread pools of two libraries spin against each other), rounds interleaved,
 medians over rounds. Token ids in and token ids out on both sides, greedy, no stop token.
+On random ids, ours one token a pass (speculation off):
 prefill: 512 tokens to the first token. decode: (T(65) − T(1)) / 64 after 128 tokens. throughput: 8 requests of 128
 tokens in and 64 out, ours at once, transformers one after the other; output tokens over the whole time.
+On the chat prompts of tests/data, as a deployment runs it (speculation "auto", an empty cache, prompts and answers
+new to it): chat decode: (T(48) − T(1)) / 47, one request after the other. chat throughput: 8 requests of 48 tokens out.
 """
 
 from __future__ import annotations
@@ -16,34 +19,61 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 from evaluation.benchmarks import cpu_engine_contenders as contenders
 from evaluation.benchmarks.report import ROOT, Row, table, write
 
-CONTENDERS = ("transformers float32", "native float32", "native int8")
+CONTENDERS = ("transformers float32", "native float32", "native int8", "deployed float32", "deployed int8")
 MODEL = Path.home() / ".cache" / "tursiops" / "weights" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 OUTPUTS = 64
+CHATS = ROOT / "tests" / "data" / "smollm2_135m_greedy_fp32.jsonl"
+"""Prompts under SmolLM2's template with transformers' answers, most of them cut at CHAT_OUTPUTS tokens."""
+CHAT_OUTPUTS = 48
+AT_ONCE = 8
 
 
 def measure(contender: str, model: Path) -> dict[str, float]:
     """In this process: seconds per case of one contender."""
     engine, _, dtype = contender.partition(" ")
     generate = contenders.LOADERS[engine](model, dtype)
+    generate([contenders.prompt(9, 128)], 4)  # warm up
+    figures: dict[str, float] = {}
+    if engine != "deployed":
+        figures |= _on_random_ids(generate, at_once=engine == "native")
+    if engine != "native":
+        figures |= _on_chats(generate, at_once=engine == "deployed")
+    return figures
+
+
+def _on_random_ids(generate: contenders.Generate, *, at_once: bool) -> dict[str, float]:
     long, short = [contenders.prompt(seed, 512) for seed in range(3)], [contenders.prompt(9 + i, 128) for i in range(8)]
-    generate([short[0]], 4)  # warm up
     figures = {"prefill": median(_seconds(generate, [ids], 1) for ids in long)}
     first = median(_seconds(generate, [ids], 1) for ids in short[:3])
     whole = median(_seconds(generate, [ids], OUTPUTS + 1) for ids in short[:3])
     figures["decode"] = (whole - first) / OUTPUTS
-    batch = short if engine == "native" else short[:2]  # one after the other: two tell as much as eight
+    batch = short[:AT_ONCE] if at_once else short[:2]  # one after the other: two tell as much as eight
     figures["throughput"] = _seconds(generate, batch, OUTPUTS) / (len(batch) * OUTPUTS)
     return figures
 
 
-def _seconds(generate: Callable[[list[list[int]], int], object], prompts: list[list[int]], outputs: int) -> float:
+def _on_chats(generate: contenders.Generate, *, at_once: bool) -> dict[str, float]:
+    """Each prompt is asked once alone and, at once, others: a cache that learns has seen none of them before."""
+    chats = [json.loads(line) for line in CHATS.read_text(encoding="utf-8").splitlines()]
+    prompts = [chat["prompt_token_ids"] for chat in chats if len(chat["output_token_ids"]) == CHAT_OUTPUTS]
+    alone, together = prompts[:AT_ONCE], prompts[AT_ONCE : 2 * AT_ONCE]
+    firsts = sum(_seconds(generate, [ids], 1) for ids in alone)
+    wholes = sum(_seconds(generate, [ids], CHAT_OUTPUTS) for ids in alone)
+    figures = {"chat decode": (wholes - firsts) / (len(alone) * (CHAT_OUTPUTS - 1))}
+    batches = [together] if at_once else [[ids] for ids in together]
+    figures["chat throughput"] = sum(_seconds(generate, batch, CHAT_OUTPUTS) for batch in batches) / (
+        len(together) * CHAT_OUTPUTS
+    )
+    return figures
+
+
+def _seconds(generate: contenders.Generate, prompts: list[list[int]], outputs: int) -> float:
     begun = time.perf_counter()
     generate(prompts, outputs)
     return time.perf_counter() - begun
@@ -72,6 +102,8 @@ def rows_of(results: dict[str, dict[str, float]]) -> list[Row]:
     for contender, targets in (
         ("native float32", {"prefill": 1.0, "decode": 1.5, "throughput": None}),
         ("native int8", {"prefill": None, "decode": 2.3, "throughput": 8.0}),
+        ("deployed float32", {"chat decode": 1.5, "chat throughput": None}),
+        ("deployed int8", {"chat decode": 2.3, "chat throughput": 8.0}),
     ):
         for case, target in targets.items():
             rate = (512 if case == "prefill" else 1) / results[contender][case]

@@ -17,13 +17,14 @@ def prompt(seed: int, length: int) -> list[int]:
     return [chooser.randrange(1000, 48_000) for _ in range(length)]
 
 
-def native(model: Path, dtype: str) -> Generate:
+def native(model: Path, dtype: str, speculation: str = "off") -> Generate:
+    """Our engine, one token a pass unless `speculation` says otherwise."""
     from engines.native.config import EngineConfig
     from engines.native.offline import Offline
     from engines.native.request import SamplingParams
 
     config = EngineConfig(
-        speculation="off",
+        speculation=speculation,
         format="gguf",
         paths={model.name: str(model)},
         device="cpu",
@@ -85,4 +86,13 @@ def transformers(model: Path, dtype: str) -> Generate:
     return generate
 
 
-LOADERS: dict[str, Callable[[Path, str], Generate]] = {"native": native, "transformers": transformers}
+def deployed(model: Path, dtype: str) -> Generate:
+    """Our engine with the speculation that a deployment has by default."""
+    return native(model, dtype, speculation="auto")
+
+
+LOADERS: dict[str, Callable[[Path, str], Generate]] = {
+    "native": native,
+    "deployed": deployed,
+    "transformers": transformers,
+}
