@@ -138,15 +138,11 @@ OPTIONS: dict[str, Option] = {
     ),
     "strict": Option(
         "Strict mode",
-        "The same tokens to the last bit alone, in any batch, cached or preempted; on CPUs, at some cost of speed",
+        "The same tokens to the last bit alone, in any batch, cached or preempted, at some cost of speed",
         False,
     ),
     "threads": Option("CPU threads", "Threads that compute; 0 takes every core that the process may use", 0, 0, 512),
 }
-
-STRICT_IS_FOR_CPUS = (
-    "options.strict is true, but strict mode is made for CPUs so far; set device to 'cpu', or strict to false"
-)
 
 SERVE_OPTIONS: dict[str, Option] = {
     "max_queued": Option("Queue", "Requests that wait or run at once; more are refused with 503", 1024, 1, 1_000_000),
@@ -216,8 +212,6 @@ class EngineConfig:
         _one_of("dtype", self.dtype, DTYPES)
         if self.draft_format or self.draft_paths:
             _one_of("draft.format", self.draft_format, ("gguf", "safetensors"))
-        if self.strict and self.device == "cuda":
-            raise ConfigError(STRICT_IS_FOR_CPUS)
         if self.strict and self.offload_layers:
             raise ConfigError("strict is true, but offloaded layers have other products; set offload_layers to 0")
         for name in ("max_model_len", "max_num_seqs", "kv_cache_bytes"):

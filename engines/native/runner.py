@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from engines.native import memory, strict
-from engines.native.config import STRICT_IS_FOR_CPUS, ConfigError, EngineConfig
+from engines.native.config import EngineConfig
 from engines.native.host_blocks import HostBlocks
 from engines.native.kv_cache import make_pools, scales_for
 from engines.native.loader.model_files import ModelFiles, open_model
@@ -22,7 +22,7 @@ from engines.native.models.config import DecoderConfig
 from engines.native.models.decoder import Decoder
 from engines.native.models.features import Feature
 from engines.native.ops.base import Batch
-from engines.native.ops.registry import DEFAULTS, KV_8, make_ops
+from engines.native.ops.registry import DEFAULTS, KV_8, STRICT, make_ops
 from engines.native.ops.spans import spans_of
 from engines.native.quantized_kv import planes
 from engines.native.request import SamplingParams
@@ -347,8 +347,9 @@ def _host_memory(model: Decoder, host_blocks: int) -> HostBlocks | None:
         return None
 
 
-def _ops_name(config: EngineConfig, sizes: Sizes, device: torch.device) -> str:
-    name = config.ops or ("strict" if config.strict else DEFAULTS[device.type])
+def ops_name(config: EngineConfig, sizes: Sizes, device: torch.device) -> str:
+    """Of the set of operations in `engines.native.ops.registry`."""
+    name = config.ops or (STRICT if config.strict else DEFAULTS)[device.type]
     return name + KV_8 if sizes.kv_cache_dtype else name
 
 
@@ -361,8 +362,6 @@ def runner_for(
     sizes = sizes_of(
         files.config, config, device, files.quantized_size(device.type), files.quant.kv if files.quant else None
     )
-    if config.strict and device.type != "cpu":
-        raise ConfigError(STRICT_IS_FOR_CPUS)
     weights = load_weights(
         files, sizes.dtype, device, sizes.max_model_len, progress,
         strict=config.strict, embedding_dtype=config.embedding_dtype,
@@ -370,7 +369,7 @@ def runner_for(
     )  # fmt: skip
     shape = files.config
     pools = make_pools(shape, sizes, device, scales_for(files, weights, sizes, device))
-    model = Decoder(shape, weights, make_ops(_ops_name(config, sizes, device)), pools)
+    model = Decoder(shape, weights, make_ops(ops_name(config, sizes, device)), pools)
     log.info(
         "%s on %s in %s: %d blocks of %d tokens, %.0f MiB of KV cache%s",
         shape.architecture,

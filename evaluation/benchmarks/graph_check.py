@@ -31,8 +31,8 @@ from evaluation.benchmarks.random_model import random_runner
 
 def runner(graphs: bool, kv_tokens: int) -> tuple[EngineConfig, ModelRunner]:
     config = EngineConfig(
-        speculation="off",
-        format="safetensors", paths={}, device="cuda", dtype="float32", max_model_len=900, max_num_seqs=24,
+        speculation="off", format="safetensors", paths={}, device="cuda", dtype="float32", max_model_len=900,
+        max_num_seqs=24,
         max_batched_tokens=256, kv_cache_bytes=2 * SMOL.layers * SMOL.kv_size * 4 * kv_tokens,
     )  # fmt: skip
     made = random_runner(replace(SMOL, layers=6), config, seed=3)
@@ -73,7 +73,7 @@ def dependent_launches() -> int:
             for module in (attention, fused, linear, sampling):
                 stack.enter_context(patch.object(module, "dependent", lambda _, follows=follows: follows))
             config = EngineConfig(
-        speculation="off",
+                speculation="off",
                 format="safetensors", paths={}, device="cuda", dtype="bfloat16", max_model_len=900, max_num_seqs=64,
                 max_batched_tokens=1024, prefix_cache=False, kv_cache_bytes=1 << 29,
             )  # fmt: skip

@@ -14,9 +14,9 @@ from engines.native.models.config import DecoderConfig, Rope
 from engines.native.models.decoder import Decoder, DecoderWeights, LayerWeights
 from engines.native.models.tensors import activation_dtype
 from engines.native.offload import OffloadedLayer
-from engines.native.ops.registry import DEFAULTS, KV_8, make_ops
+from engines.native.ops.registry import make_ops
 from engines.native.request import SamplingParams
-from engines.native.runner import ModelRunner
+from engines.native.runner import ModelRunner, ops_name
 from engines.native.sizes import device_of, sizes_of
 from engines.native.step import StepPlan
 
@@ -28,12 +28,13 @@ TINY = DecoderConfig(
 
 
 def random_weights(
-    shape: DecoderConfig, dtype: str, device: torch.device, positions: int, seed: int, kept: Method | None = None
-) -> DecoderWeights:
+    shape: DecoderConfig, dtype: str, device: torch.device, positions: int, seed: int, kept: Method | None = None,
+    strict: bool = False,
+) -> DecoderWeights:  # fmt: skip
     """Matrices with variance 1 / inputs, so that activations keep their size; norms near 1. kept: how the layers keep
-    theirs, if not as everyone does; the head is not theirs."""
+    theirs, if not as everyone does; the head is not theirs. strict: as in `method_for`."""
     generator = torch.Generator(device).manual_seed(seed)
-    activation, method = activation_dtype(dtype), method_for(dtype, device.type)
+    activation, method = activation_dtype(dtype), method_for(dtype, device.type, strict=strict)
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
         weight = torch.randn(rows, columns, generator=generator, device=device, dtype=torch.float32)
@@ -68,13 +69,12 @@ def random_runner(shape: DecoderConfig, config: EngineConfig, seed: int, kept: M
     """kept: as in `random_weights`. Raises ConfigError as `engines.native.runner.build_runner` does."""
     device = device_of(config)
     sizes = sizes_of(shape, config, device)
-    weights = random_weights(shape, sizes.dtype, device, sizes.max_model_len, seed, kept)
+    weights = random_weights(shape, sizes.dtype, device, sizes.max_model_len, seed, kept, config.strict)
     scales = None
     if sizes.kv_cache_dtype == "fp8":
         ids = torch.randint(shape.vocab, (256,), generator=torch.Generator().manual_seed(seed))
         scales = calibrate(shape, weights, ids, activation_dtype(sizes.dtype), device)
-    name = (config.ops or DEFAULTS[device.type]) + (KV_8 if sizes.kv_cache_dtype else "")
-    model = Decoder(shape, weights, make_ops(name), make_pools(shape, sizes, device, scales))
+    model = Decoder(shape, weights, make_ops(ops_name(config, sizes, device)), make_pools(shape, sizes, device, scales))
     return ModelRunner(shape, sizes, model, device)
 
 

@@ -183,6 +183,6 @@ def test_an_engine_that_cannot_keep_the_promise_does_not_start():
         strict.verify(ordinary)
 
 
-def test_a_gpu_refuses_it_by_name():
-    with pytest.raises(ConfigError, match=r"options\.strict"):
-        replace(settings(), device="cuda")
+def test_offloaded_layers_refuse_it_by_name():
+    with pytest.raises(ConfigError, match=r"strict is true, but offloaded layers"):
+        replace(settings(), offload_layers=1)

@@ -179,7 +179,7 @@ def paged_attention_kernel(
     BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MERGE_M: tl.constexpr,
     WINDOW: tl.constexpr, ONE_BLOCK: tl.constexpr, WIDE: tl.constexpr, INTERP: tl.constexpr,
     INNER: tl.constexpr, DEPENDENT: tl.constexpr, KV: tl.constexpr, TREE: tl.constexpr, TOGETHER: tl.constexpr,
-    APART: tl.constexpr,
+    APART: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
     """Grid: (query blocks, KV heads, splits). q, out [t, hq, d]; `scale` includes log2(e). With INNER > 0 a score s is
     tanh(s × INNER / 2) before it is scaled. KV: "" for pools of the dtype of q, else of 8 bits as
@@ -190,7 +190,7 @@ def paged_attention_kernel(
 
     MERGE_M: rows of a block that can be in use; WIDE: places in a pool need 64 bits. TREE: `ancestors` has a word for
     each query (`kernels.ancestors`), else it is None. TOGETHER, APART: how
-    a merge reads (`_merge`).
+    a merge reads (`_merge`). TWICE: first the tiles that need no mask, then the others; else all are masked.
     """
     begin(DEPENDENT)
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the last blocks of a prompt see the most keys: start them first
@@ -245,7 +245,6 @@ def paged_attention_kernel(
         query = query.to(tl.float32)
     q_pos = context + q_index
     whole = first  # end of the tiles that need no mask; a decode's single masked tile is not worth a second loop
-    TWICE: tl.constexpr = WINDOW == 0 and not ONE_BLOCK
     if TWICE:
         seen_by_all = context + 1 if TREE else context + q_first + 1
         whole += tl.maximum(tl.minimum(end, seen_by_all) - first, 0) // BLOCK_N * BLOCK_N
@@ -322,5 +321,5 @@ def paged_attention(
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=pools[0].numel() >= 2**31, INTERP=INTERPRETED,
         INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows, KV=kind,
         TREE=ancestors is not None, TOGETHER=launch.together, APART=launch.apart,
-        num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
+        TWICE=launch.twice, num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
     )  # fmt: skip

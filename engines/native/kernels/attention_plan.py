@@ -95,6 +95,9 @@ class Device:
         return cls(found.multi_processor_count, (found.major, found.minor))
 
 
+UNSPLIT = 1 << 30
+"""Keys per split where a row's keys stay together: more than any row has, a multiple of every tile."""
+
 MERGED = 4096
 """Values that a merge reads at once: 32 registers of each of 128 threads."""
 
@@ -103,7 +106,8 @@ MERGED = 4096
 class Launch:
     """Grid and constants of one launch. block_q: query tokens per block; merge_m: power of 2 that the rows in use of a
     block fit in; split_tokens: keys per split; together: splits that a merge reads at once; apart: rows of many
-    values, whose splits it adds up one by one."""
+    values, whose splits it adds up one by one; twice: whether tiles that every query sees have a loop of their own,
+    without masks."""
 
     tile: Tile
     block_d: int
@@ -115,6 +119,7 @@ class Launch:
     splits: int
     together: int
     apart: bool
+    twice: bool
 
 
 def plan(
@@ -167,7 +172,23 @@ def plan(
         splits=splits,
         together=together,
         apart=apart,
+        twice=window == 0 and not one_block,
     )
+
+
+def fixed_plan(
+    *, tokens: int, rows: int, group: int, head_dim: int, dtype: torch.dtype, device: Device, pairs: bool = False
+) -> Launch:
+    """A launch as `plan` takes it, in which nothing but a query's own position decides the order of its sums: one tile
+    for any company, tiles of keys from absolute positions on, no splits, one loop for seen and half-seen tiles."""
+    tile = choose_tile(head_dim, "chunk", dtype, device, pairs)
+    tile = replace(tile, block_m=max(tile.block_m, _power_of_2(group)))
+    block_q = tile.block_m // group
+    return Launch(
+        tile=tile, block_d=max(32 if pairs else 16, _power_of_2(head_dim)), block_q=block_q, merge_m=tile.block_m,
+        query_blocks=tokens // block_q + rows, one_block=False, split_tokens=UNSPLIT, splits=1, together=1,
+        apart=False, twice=False,
+    )  # fmt: skip
 
 
 def choose_tile(head_dim: int, kind: Kind, dtype: torch.dtype, device: Device, pairs: bool = False) -> Tile:

@@ -101,8 +101,13 @@ class CappedLinear:
         return self._linear(x).div_(self._cap).tanh_().mul_(self._cap)
 
 
-def method_for(dtype: str, device_type: str) -> Method:
-    """How linear layers keep their weights, for an engine of `dtype` on "cpu" or "cuda"."""
+def method_for(dtype: str, device_type: str, *, strict: bool = False) -> Method:
+    """How linear layers keep their weights, for an engine of `dtype` on "cpu" or "cuda". strict: a row's result may not
+    depend on the rows beside it."""
+    if strict and device_type == "cuda":
+        from engines.native.layers.fixed_gpu import FixedLinear  # Triton is imported only where it runs
+
+        return FixedLinear
     if dtype == "int8":
         return DynamicInt8Linear
     if device_type == "cpu" and dtype == "float32":

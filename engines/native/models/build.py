@@ -88,7 +88,8 @@ def load_weights(
         offload = Offload(reader, device, layers=files.config.layers, count=offload_layers, to=offload_to)
     with Weights(files) as weights, torch.inference_mode():
         place = Place(device, activation_dtype(dtype), strict) if kept else None
-        loader = _Loader(files, weights, dtype, device, method_for(dtype, device.type), place)
+        method = method_for(dtype, device.type, strict=strict)
+        loader = _Loader(files, weights, dtype, device, method, place)
         return loader.load(progress, positions, strict=strict, int8_table=embedding_dtype == "int8", offload=offload)
 
 

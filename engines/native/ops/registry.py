@@ -14,11 +14,15 @@ FACTORIES = {
     "torch, kv 8": "engines.native.ops.quantized_kv_torch:QuantizedKvOps",
     "strict, kv 8": "engines.native.ops.quantized_kv_torch:StrictQuantizedKvOps",
     "triton, kv 8": "engines.native.ops.quantized_kv_triton:QuantizedKvTritonOps",
+    "strict triton": "engines.native.ops.strict_triton:StrictTritonOps",
+    "strict triton, kv 8": "engines.native.ops.strict_triton:StrictQuantizedKvTritonOps",
 }
 KV_8 = ", kv 8"
 """Behind the name of a set: the one like it for keys and values in 8 bits."""
 DEFAULTS = {"cpu": "torch", "cuda": "triton"}
 """Device type → name of the set that is used there unless the configuration names another."""
+STRICT = {"cpu": "strict", "cuda": "strict triton"}
+"""The same for strict mode."""
 
 
 def make_ops(name: str) -> Ops:

@@ -40,7 +40,7 @@ from engines.native.kernels import (
     upcast,
     verify,
 )
-from engines.native.kernels.attention_plan import Device, Workspace, plan
+from engines.native.kernels.attention_plan import Device, Workspace, fixed_plan, plan
 from engines.native.quantized_kv import Fp8Pool, Int8Pool, QuantizedPool
 from tests.engines.kernels import reference
 
@@ -134,6 +134,19 @@ def launch_attention(capability: int, head_dim: int, query: int, window: int, dt
         case.q, case.k_cache, case.v_cache, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
         scale=1.0, window=window, launch=launch, workspace=Workspace(case.q.device),
     )  # fmt: skip
+
+
+def launch_fixed(capability: int) -> None:
+    """Strict mode: attention in one tile for all, and its products."""
+    dtype, device = torch.bfloat16, Device(132, (capability // 10, capability % 10))
+    case = reference.paged_case([9], [70], heads=8, kv_heads=2, head_dim=128, page=16, dtype=dtype)
+    attention.paged_attention(
+        case.q, case.k_cache, case.v_cache, torch.empty_like(case.q), case.cu_query, case.seq_lens, case.block_tables,
+        scale=1.0, window=0, launch=fixed_plan(tokens=9, rows=1, group=4, head_dim=128, dtype=dtype, device=device),
+        workspace=Workspace(case.q.device),
+    )  # fmt: skip
+    for kind in (dtype, torch.float32):
+        linear.fixed_linear(torch.zeros(3, 256, dtype=kind), torch.zeros(512, 256, dtype=kind), None)
 
 
 def launch_trees(capability: int) -> None:
@@ -265,6 +278,7 @@ def main(capabilities: list[int]) -> None:
             launch_rest(torch.bfloat16)
             if capability // 10 == 9:  # elsewhere products are left to cuBLAS
                 launch_linear(torch.bfloat16)
+            launch_fixed(capability)
             launch_quantized(capability)
             known["tree"] = True
             launch_trees(capability)
