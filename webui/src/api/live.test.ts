@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { live, staleAfter } from './live'
+import { live, patchJob, staleAfter } from './live'
 import { queryClient } from './queryClient'
 import type { Event } from './types'
 
@@ -69,6 +69,29 @@ describe('an event of another tab', () => {
       expect(isStale(SHOWN.jobs)).toBe(false)
     })
   }
+})
+
+describe('progress of a job', () => {
+  const key = ['jobs', 'one', VERSION]
+  const say = () =>
+    patchJob({ type: 'job', id: VERSION, progress: 0.5, progress_text: 'half', state: 'running' })
+
+  afterEach(() => queryClient.clear())
+
+  it('is written into what is shown', () => {
+    queryClient.setQueryData(key, { id: VERSION, state: 'queued', progress: 0 })
+    say()
+    expect(queryClient.getQueryData(key)).toMatchObject({ state: 'running', progress: 0.5 })
+  })
+
+  it('that comes behind its end opens it no more', () => {
+    const ended = { id: VERSION, state: 'succeeded', progress: 1 }
+    queryClient.setQueryData(key, ended)
+    queryClient.setQueryData(['jobs', 'list', {}], { results: [ended] })
+    say()
+    expect(queryClient.getQueryData(key)).toEqual(ended)
+    expect(queryClient.getQueryData(['jobs', 'list', {}])).toEqual({ results: [ended] })
+  })
 })
 
 it('a model that is renamed is renamed wherever its name is shown', () => {

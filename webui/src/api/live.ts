@@ -161,10 +161,13 @@ class LiveFeed {
   }
 }
 
-/** Progress comes twice a second and is not stored: it is written straight into what is shown. */
+const GOING_ON: JobState[] = ['queued', 'running', 'cancelling']
+
+/** Progress comes twice a second and is not stored: it is written straight into what is shown. The platform may hold
+ * it back for half a second, so the last of it may come behind the event of the job's end, which stands. */
 export function patchJob(message: Extract<LiveMessage, { type: 'job' }>): void {
   const patch = (job: Job): Job =>
-    job.id === message.id
+    job.id === message.id && GOING_ON.includes(job.state)
       ? { ...job, progress: message.progress, progress_text: message.progress_text, state: message.state }
       : job
   queryClient.setQueryData<Job>(['jobs', 'one', message.id], (job) => job && patch(job))
