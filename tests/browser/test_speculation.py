@@ -54,7 +54,7 @@ def test_guessed_words_are_tinted_and_counted(page, platform, shots):
     platform.api("PATCH", "auth/session", json={"language": "zh-hans", "theme": "dark"}).raise_for_status()
     page.reload()  # the chat and the switch are kept
     expect(answers(page).last.locator("mark.guessed").first).to_be_visible()
-    assert guessed(page, r"(?P<tokens>\d+) 个词元中猜中 (?P<accepted>\d+) 个") == (accepted, tokens)
+    assert guessed(page, r"(?P<tokens>\d+) 个词元中有 (?P<accepted>\d+) 个来自草稿") == (accepted, tokens)
     page.screenshot(path=shots / "guessed-zh-dark.png")
 
     page.goto(f"/deployments/{platform.deployment(MODEL)['id']}?tab=speculation&window=start")

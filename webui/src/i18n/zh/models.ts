@@ -83,11 +83,12 @@ export const models: typeof en = {
     deleteVersion: '删除版本',
     deleteVersionEffect: (size) =>
       `此版本以及没有被其他对象使用的 ${size} 文件会删除。必须先删除使用它的部署。`,
-    lineageEmpty: '还没有关系。量化、蒸馏和草稿版本会在这里显示由什么得来，以及得失多少。',
+    lineageEmpty:
+      '还没有谱系关系。量化版本、蒸馏版本和草稿模型会在这里显示其来源，以及精度、大小和速度的变化。',
     edge: {
       quantized_from: '量化自',
       distilled_from: '蒸馏自',
-      draft_for: '用作草稿',
+      draft_for: '草稿模型',
       extended_from: '添加领域词元自',
     },
     lineageLabel: '此模型各版本的谱系',
