@@ -4,7 +4,7 @@
 
 SmolLM2-135M, INT4 in groups of 64, symmetric. The job runs as the platform runs it (python -m plugins.quantization.job,
 back end qat). Its rows are of WikiText-2's test file, more than 1,000 tokens behind the 20 windows of 512 tokens that
-perplexity is measured on here (positions 1 … 511; 35.209 in float32); the job itself measures on every eighth of its
+perplexity is measured on here (positions 1 … 511; 35.209 in float32); the job itself measures on the last eighth of its
 rows. --place keeps the work of a run that was ended: it goes on at its last checkpoint. Rows replace theirs, by
 algorithm and what is trained, in docs/quality/qat.cpu.json.
 """
@@ -113,7 +113,7 @@ def write(row: dict[str, Any]) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": "SmolLM2-135M-Instruct, Q4_1 GGUF dequantized; INT4, groups of 64, symmetric",
         "protocol": "wikitext2: WikiText-2 raw test, 20 windows of 512 tokens, positions 1..511, no BOS, float32; "
-        "job_gap: every eighth of the job's own rows, from the same file behind the windows",
+        "job_gap: the last eighth of the job's own rows, from the same file behind the windows",
         "command": "python -m evaluation.benchmarks.qat",
         "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
         "rows": [*(each for each in rows if (each["start"], each["train"]) != key), row],

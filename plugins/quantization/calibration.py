@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -71,9 +70,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """rows: int32 [samples, tokens]."""
+    """rows: int32 [samples, tokens]. texts: int32 [samples, 2], the first and the last text that each row has a part
+    of, by their number in the order of the rows."""
 
     rows: npt.NDArray[np.int32]
+    texts: npt.NDArray[np.int32]
     facts: Facts
 
 
@@ -118,7 +119,7 @@ def _finished(maker: _Rows, facts: Facts, samples: int, tokens: int) -> Calibrat
     rows = np.array(maker.rows, dtype=np.int32)
     facts.samples, facts.tokens, facts.total_tokens = made, tokens, made * tokens
     facts.rows_sha256 = hashlib.sha256(rows.astype("<i4").tobytes()).hexdigest()
-    return Calibration(rows, facts)
+    return Calibration(rows, np.array(maker.texts, dtype=np.int32), facts)
 
 
 # -- the file -----------------------------------------------------------------------------------------------------
@@ -232,10 +233,12 @@ class _Rows:
         self._tokenizer, self._model, self._facts = tokenizer, model, facts
         self._samples, self._length = samples, tokens
         self._template = _template(tokenizer, model)
-        self._texts: Counter[bytes] = Counter()
+        self._known: set[bytes] = set()
         self._open: list[int] = []
+        self._open_texts: list[int] = []
         self._bos = model.bos_id if model.add_bos or self._template_opens() else None
         self.rows: list[list[int]] = []
+        self.texts: list[tuple[int, int]] = []
         self.seen = 0
         if self._bos is not None:
             facts.bos = "once, at the start of a row"
@@ -249,10 +252,10 @@ class _Rows:
         if rendered is None:
             return
         digest = hashlib.sha256(rendered.encode()).digest()
-        if digest in self._texts:
+        if digest in self._known:
             self._facts.duplicates += 1
             return
-        self._texts[digest] += 1
+        self._known.add(digest)
         rendered = rendered[: CHARACTERS * LONGEST * self._length]
         ids = self._plain(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
         if len(ids) < SHORTEST:
@@ -299,11 +302,13 @@ class _Rows:
 
     def _cut(self, ids: list[int]) -> None:
         self._open += ids
+        self._open_texts += [self._facts.used] * len(ids)
         head = [] if self._bos is None else [self._bos]
         width = self._length - len(head)
         while len(self._open) >= width and not self.full:
             self.rows.append(head + self._open[:width])
-            self._open = self._open[width:]
+            self.texts.append((self._open_texts[0], self._open_texts[width - 1]))
+            self._open, self._open_texts = self._open[width:], self._open_texts[width:]
 
 
 def _template(tokenizer: Tokenizer, model: TokenizerFacts) -> ChatTemplate | None:

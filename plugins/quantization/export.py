@@ -5,6 +5,7 @@ Finished layers are copied as they lie on disk, the rest comes from the source, 
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,8 @@ from engines.native.vocabulary import tensor_files, tokenizer_files
 from engines.native.vocabulary.folder import INDEX, Folder, Progress
 from engines.native.vocabulary.hf_export import DTYPES, Export, bytes_of
 from engines.native.vocabulary.tensor_files import Entry
-from plugins.quantization.work import Finished, WorkFolder
+from plugins.quantization.spec import Options
+from plugins.quantization.work import GOES_ON, Finished, WorkFolder, writing
 
 FORMAT_VERSION = "0.19.0"
 """Of compressed-tensors, whose layout this is."""
@@ -118,20 +120,46 @@ def assemble(target: Target, done: WorkFolder, staging: Path, kv: KvScheme | Non
         table = done.table()
         parts = [*layers, *([table] if table else [])]
         schemes = {name: scheme for part in parts for name, scheme in part.schemes.items()}
-        folder.write_json("config.json", target.config_json(quantization_config(schemes, target.modules(), kv)))
-        target.write_tokenizer(folder)
-        folder.write_shards(list(_entries(target, parts)), progress)
+        entries = list(_entries(target, parts))
+        with writing(making, sum(entry.nbytes for entry in entries)):
+            folder.write_json("config.json", target.config_json(quantization_config(schemes, target.modules(), kv)))
+            target.write_tokenizer(folder)
+            folder.write_shards(entries, progress)
     except BaseException:  # a cancel, too, leaves nothing half written
         shutil.rmtree(making, ignore_errors=True)
         raise
     return placed(folder, staging)
 
 
-def write_unquantized(target: Target, folder: Folder, progress: Progress) -> None:
-    """The model itself, as transformers reads it, in the target's type."""
-    folder.write_json("config.json", target.config_json(None))
-    target.write_tokenizer(folder)
-    folder.write_shards([target.entry(name, shape) for name, shape in target.shapes().items()], progress)
+def write_unquantized(target: Target, folder: Folder, progress: Progress, hint: str = GOES_ON) -> None:
+    """The model itself, as transformers reads it, in the target's type. hint: where the disk is full. Raises
+    ChildError: disk_full, not_exportable."""
+    entries = [target.entry(name, shape) for name, shape in target.shapes().items()]
+    with writing(folder.path, sum(entry.nbytes for entry in entries), hint):
+        folder.write_json("config.json", target.config_json(None))
+        target.write_tokenizer(folder)
+        folder.write_shards(entries, progress)
+
+
+def written_bytes(options: Options, target: Target, group: int) -> int:
+    """Of the new version's weights, about."""
+    total = 0
+    for name, shape in target.shapes().items():
+        size = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        width = target.torch_dtype.itemsize
+        if name.startswith("layers.") and len(shape) == 2 and options.quantizes_weights:
+            bits = {"w4a16_gptq": 4, "w4a16_awq": 4}.get(options.scheme, 8)
+            scale = 4 if target.dtype == "float16" else width  # scales beside float16 are float32
+            total += size * bits // 8 + (size // group if group else shape[0]) * (scale + 1)
+        elif name == "embed.weight" and options.embedding_format == "int8":
+            total += size + shape[0] * width
+        else:
+            total += size * width
+    return total
+
+
+def parameters(target: Target) -> int:
+    return sum(map(math.prod, target.shapes().values()))
 
 
 def placed(folder: Folder, staging: Path) -> Folder:

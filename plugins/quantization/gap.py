@@ -6,8 +6,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from engines.protocol import ChildError
-from plugins.quantization.qat_options import LEAST_RECOVERY
+from plugins.quantization.qat_options import LEAST_RECOVERY, LEAST_TEXTS, LEAST_TOKENS, held_out
 
 LEAST = 0.002
 """Of the model's perplexity: a smaller gap is within what other text would have."""
@@ -15,12 +18,14 @@ LEAST = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Perplexities by tokens: of the model, of its rounded version, of the trained one. tokens: that were scored."""
+    """Perplexities by tokens: of the model, of its rounded version, of the trained one. tokens: that were scored;
+    texts: that they are of."""
 
     model: float
     rounded: float
     trained: float
     tokens: int
+    texts: int
 
     @property
     def recovery(self) -> float:
@@ -40,6 +45,39 @@ class Gap:
 
     def about(self) -> dict[str, Any]:
         return {**asdict(self), "recovery": self.recovery}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows before `trained` are trained on, rows from `measured` on are measured by; what lies between begins in a text
+    that is trained on. texts: of those that are measured by."""
+
+    trained: int
+    measured: int
+    texts: int
+
+
+def split(texts: npt.NDArray[np.int32], tokens: int) -> Split:
+    """texts: as Calibration has them. The last rows are held out, as many as `held_out` says or as hold enough texts
+    that no other row has a part of. Raises ChildError where even half of the rows don't."""
+    rows = len(texts)
+    least = held_out(rows, tokens)
+    found = Split(rows, rows, 0)
+    for count in range(least, max(least, rows // 2) + 1):
+        trained = rows - count
+        seen = int(texts[trained - 1, 1])
+        measured = trained + int(np.searchsorted(texts[trained:, 0], seen, side="right"))
+        unseen = 0 if measured == rows else int(texts[-1, 1] - texts[measured, 0]) + 1
+        found = Split(trained, measured, unseen)
+        if (rows - measured) * (tokens - 1) >= LEAST_TOKENS and unseen >= LEAST_TEXTS:
+            return found
+    scored = (rows - found.measured) * (tokens - 1)
+    raise ChildError(
+        "bad_calibration",
+        f"calibration: of {rows:,} rows of {tokens:,} tokens, half kept to measure by, {scored:,} tokens of "
+        f"{found.texts:,} texts are left that the training does not see; {LEAST_TOKENS:,} of {LEAST_TEXTS} are needed",
+        "Give more texts and not longer ones, or ask for more rows.",
+    )
 
 
 def require(model: float, rounded: float) -> None:

@@ -8,9 +8,7 @@ folder in the place of `staging` is there when it is whole, and not before.
 
 from __future__ import annotations
 
-import errno
 import importlib
-import math
 import resource
 import shutil
 import signal
@@ -24,6 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 import psutil
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from engines.api import size_text
@@ -35,11 +34,11 @@ from engines.protocol import Channel, ChildError, read_spec
 from plugins.quantization import calibration, spec
 from plugins.quantization.backends import Made, Order, Say
 from plugins.quantization.calibration import Calibration
-from plugins.quantization.export import Target
+from plugins.quantization.export import Target, parameters, written_bytes
 from plugins.quantization.observe import KEPT_BYTES
 from plugins.quantization.sizes import training_files, training_memory
 from plugins.quantization.spec import Options, Problem
-from plugins.quantization.work import disk_full
+from plugins.quantization.work import disk_full, is_full
 
 _BEGUN, _DONE = 0.05, 0.98
 """Of the progress: the back end's part lies between."""
@@ -130,15 +129,18 @@ def _group(options: Options, target: Target) -> int:
 
 def _check_room(options: Options, target: Target, group: int, given: Input) -> None:
     """Raises ChildError: disk_full, out_of_memory."""
-    size = written_bytes(options, target, group)
+    made = written_bytes(options, target, group)
     workdir, staging = Path(given.workdir), Path(given.staging).parent
     for folder in (workdir, staging):
         folder.mkdir(parents=True, exist_ok=True)
-    shared = workdir.stat().st_dev == staging.stat().st_dev
-    work = size * (2 if shared else 1)
+    sizes, width = {workdir: made, staging: made}, target.torch_dtype.itemsize
     if options.backend == "qat":
-        work += size + training_files(options.qat_train, _parameters(target), target.torch_dtype.itemsize)
-    for folder, needed in ((workdir, work), (staging, size)):
+        sizes[workdir] += made + training_files(options.qat_train, parameters(target), width)
+    elif options.backend == "llm_compressor":  # the model as transformers reads it, beside what is made of it
+        sizes = {workdir: 0, staging: made + width * parameters(target)}
+    if workdir.stat().st_dev == staging.stat().st_dev:
+        sizes = {staging: sum(sizes.values())}
+    for folder, needed in sizes.items():
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise ChildError(
@@ -156,23 +158,6 @@ def _check_room(options: Options, target: Target, group: int, given: Input) -> N
         )
 
 
-def written_bytes(options: Options, target: Target, group: int) -> int:
-    """Of the new version's weights, about."""
-    total = 0
-    for name, shape in target.shapes().items():
-        size = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        width = target.torch_dtype.itemsize
-        if name.startswith("layers.") and len(shape) == 2 and options.quantizes_weights:
-            bits = {"w4a16_gptq": 4, "w4a16_awq": 4}.get(options.scheme, 8)
-            scale = 4 if target.dtype == "float16" else width  # scales beside float16 are float32
-            total += size * bits // 8 + (size // group if group else shape[0]) * (scale + 1)
-        elif name == "embed.weight" and options.embedding_format == "int8":
-            total += size + shape[0] * width
-        else:
-            total += size * width
-    return total
-
-
 def needed_memory(options: Options, target: Target) -> int:
     """Bytes, about. native: one layer in float32 a few times; with data its largest Hessian, that one's factor, the
     tokens on their way through the layers and what it keeps of them. llm_compressor: on a processor the whole model in
@@ -180,10 +165,10 @@ def needed_memory(options: Options, target: Target) -> int:
     every = target.shapes()
     if options.backend == "llm_compressor":
         widest = max(every[f"{ours}.weight"][1] for ours in target.modules().values())
-        return _TORCH_BYTES + 4 * _parameters(target) + 2 * widest**2 * 4
+        return _TORCH_BYTES + 4 * parameters(target) + 2 * widest**2 * 4
     if options.backend == "qat" and not torch.cuda.is_available():
         logits = options.qat_rows * options.tokens * target.config.vocab
-        training = training_memory(options.qat_train, options.qat_recompute, _parameters(target), logits)
+        training = training_memory(options.qat_train, options.qat_recompute, parameters(target), logits)
         rounding = needed_memory(replace(options, backend="native"), target)
         return max(rounding, _TORCH_BYTES + training)
     shapes = [shape for name, shape in every.items() if name.startswith("layers.0.") and len(shape) == 2]
@@ -195,10 +180,6 @@ def needed_memory(options: Options, target: Target) -> int:
     tokens = options.samples * options.tokens
     streams = 2 * tokens * target.config.hidden * 4
     return _TORCH_BYTES + 4 * layer + table + 3 * widest**2 * 4 + streams + min(KEPT_BYTES, tokens * widest * 4)
-
-
-def _parameters(target: Target) -> int:
-    return sum(map(math.prod, target.shapes().values()))
 
 
 def _calibrated(
@@ -323,10 +304,10 @@ def main() -> int:
     except ChildError as error:
         channel.error(error.code, error.message, error.hint)
         return 1
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except (OSError, SafetensorError) as error:
+        if not is_full(error):
             raise
-        full = disk_full(Path(error.filename or ".").parent)
+        full = disk_full(Path(getattr(error, "filename", None) or order.workdir))
         channel.error(full.code, full.message, full.hint)
         return 1
     except MemoryError:

@@ -6,8 +6,8 @@ from typing import Any
 
 HELD_OUT = 8
 """Every so many-th of the rows is not trained on: the last ones, by which the gap is measured."""
-LEAST_ROWS = 32
-"""That a job needs: 28 to train on, 4 to measure by."""
+LEAST_TOKENS, LEAST_TEXTS = 2_000, 8
+"""That are scored, and texts that they are of, none of which is trained on: a verdict from less is chance's."""
 LEAST_RECOVERY = 0.3
 """Of the gap between the model and its rounded version; below, training was not worth its time."""
 
@@ -82,6 +82,13 @@ PROPERTIES: dict[str, dict[str, Any]] = {
 }
 
 
-def held_out(rows: int) -> int:
-    """How many of so many rows are kept to measure by."""
-    return max(4, rows // HELD_OUT)
+def held_out(rows: int, tokens: int) -> int:
+    """How many of so many rows of `tokens` tokens are kept to measure by: an eighth, or as many more as LEAST_TOKENS
+    take; half at most. A row's first token is not scored."""
+    return max(rows // HELD_OUT, min(rows // 2, -(-LEAST_TOKENS // (tokens - 1))))
+
+
+def least_rows(tokens: int) -> int:
+    """Rows of so many tokens that a training needs: half of them to measure by, without the first of these, which
+    mostly begins in a text that is trained on."""
+    return 2 * (-(-LEAST_TOKENS // (tokens - 1)) + 1)

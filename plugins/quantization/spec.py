@@ -105,7 +105,8 @@ _PROPERTIES: dict[str, dict[str, Any]] = {
     },
     "backend": {
         "title": "Back end",
-        "description": "native needs nothing more. llm_compressor makes its own Python environment on first use. "
+        "description": "native needs nothing more. llm_compressor makes its own Python environment on first use; "
+        "a job of it that is cut off begins anew. "
         "qat begins with what native makes and trains it to answer as the model does; it makes an environment, too.",
         "enum": ["native", "llm_compressor", "qat"],
         "default": "native",
@@ -291,7 +292,12 @@ def _wrong_training(options: Options) -> Problem | None:
         return Problem("embedding", "qat does not train the embedding", "Leave it out, or choose the back end native.")
     if options.qat_train != "lora" and options.qat_rank != qat_options.PROPERTIES["qat_rank"]["default"]:
         return Problem("qat_rank", f"{options.qat_train} has no rank", "Leave it out, or set qat_train to lora.")
-    trained = options.samples - qat_options.held_out(options.samples)
+    needed = qat_options.least_rows(options.tokens)
+    if options.samples < needed:
+        reason = f"{options.samples} rows of {options.tokens} tokens are too few to train on some and measure by others"
+        hint = f"Ask for at least {needed}: {qat_options.LEAST_TOKENS:,} tokens are kept to measure by."
+        return Problem("samples", reason, hint)
+    trained = options.samples - qat_options.held_out(options.samples, options.tokens)
     if options.qat_rows > trained:
         reason = f"it is {options.qat_rows}, and {trained} of the {options.samples} rows are trained on"
         return Problem("qat_rows", reason, "Take fewer, or ask for more calibration rows.")

@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from engines.api import size_text
 from engines.native.loader.names import file_name
 from engines.native.quant import packing
 from engines.native.quant.scheme import ActivationScheme, LinearScheme, WeightScheme
@@ -149,20 +151,40 @@ class WorkFolder:
     @staticmethod
     def _save(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
         metadata = {"format": "pt", "about": json.dumps(about)}
-        try:
+        with writing(path, sum(tensor.nbytes for tensor in tensors.values())):
             _replace(path, lambda part: save_file(tensors, part, metadata))
-        except (OSError, SafetensorError) as error:
-            if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-                raise disk_full(path.parent) from error
-            raise
 
 
-def disk_full(folder: Path) -> ChildError:
-    return ChildError(
-        "disk_full",
-        f"the disk of {folder} is full",
-        "Free some space and start the job again: it goes on at the layer that it had reached.",
-    )
+GOES_ON = "Free some space and start the job again: it goes on at the layer that it had reached."
+
+
+@contextmanager
+def writing(path: Path, needed: int, hint: str = GOES_ON) -> Iterator[None]:
+    """Around what writes `needed` bytes at `path`. Raises ChildError for a disk that is full."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if is_full(error):
+            raise disk_full(path, needed, hint) from error
+        raise
+
+
+def is_full(error: OSError | SafetensorError) -> bool:
+    """safetensors has an error of its own for it, with the kernel's words; numpy counts what it could not write, and
+    tells no number."""
+    if isinstance(error, OSError) and error.errno is None:
+        return "requested and" in str(error)
+    return getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+
+
+def disk_full(path: Path, needed: int = 0, hint: str = GOES_ON) -> ChildError:
+    """needed: bytes that were to be written at `path`; 0 = unknown."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    free = size_text(shutil.disk_usage(there).free)
+    message = f"the disk is full: {path} could not be written; {free} are free"
+    if needed:
+        message = f"the disk is full: {path} could not be written; {size_text(needed)} are needed, {free} are free"
+    return ChildError("disk_full", message, hint)
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:

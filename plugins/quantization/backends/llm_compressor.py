@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from engines.native.vocabulary.folder import Folder
 from engines.protocol import ChildError
 from plugins.quantization.backends import Made, Order
 from plugins.quantization.backends.native import linear_of
-from plugins.quantization.backends.worker import follow
+from plugins.quantization.backends.worker import Work, follow
 from plugins.quantization.environments import Environment, ensure, pins_of
-from plugins.quantization.export import kv_json, placed, scheme_json, write_unquantized
+from plugins.quantization.export import kv_json, placed, scheme_json, write_unquantized, written_bytes
 from plugins.quantization.spec import Options
+from plugins.quantization.work import writing
 
 ENVIRONMENT = Environment(
     "llm-compressor",
@@ -37,25 +37,33 @@ _WORKER = Path(__file__).with_name("llm_compressor_worker.py")
 _MADE, _READY = 0.1, 0.15
 """Of the progress: the environment, then the model as transformers reads it; then the work."""
 _WRITTEN = 0.97
+BEGINS_ANEW = "Free some space and start the job again: it begins anew."
 
 
 def run(order: Order) -> Made:
     """Raises ChildError."""
     python = ensure(ENVIRONMENT, lambda share, text: order.say(_MADE * share, text))
-    making = order.staging.with_name(f"{order.staging.name}.making")
-    for left in (making, *order.workdir.glob("llm-compressor-*")):  # of an attempt that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    making, place = (order.staging.with_name(f"{order.staging.name}.{part}") for part in ("making", "unquantized"))
+    if making.exists() or place.exists():
+        order.channel.log("an earlier attempt was cut off; llm-compressor keeps nothing of it, and begins anew")
+    order.channel.log("llm-compressor writes at its end: a job that is cut off before begins anew")
     try:
-        with tempfile.TemporaryDirectory(dir=order.workdir, prefix="llm-compressor-") as place:
-            spec = _spec(order, Path(place), making)
-            order.say(_READY, "loading the model")
-            made = Made(Folder(making), notes=unheeded(order.options))
-            follow(python, _WORKER, spec, _Run(order, made).hear, "llm-compressor", order.workdir)
+        for left in (making, place):
+            shutil.rmtree(left, ignore_errors=True)
+        place.mkdir()
+        spec = _spec(order, place, making)
+        order.say(_READY, "loading the model")
+        made = Made(Folder(making), notes=unheeded(order.options))
+        needed = written_bytes(order.options, order.target, order.group)
+        follow(python, _WORKER, spec, _Run(order, made).hear, Work("llm-compressor", making, needed, BEGINS_ANEW))
         order.say(_WRITTEN, "checking what was written")
-        _finish(order, made)
+        with writing(making, needed, BEGINS_ANEW):
+            _finish(order, made)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
     made.folder = placed(made.folder, order.staging)
     return made
 
@@ -64,10 +72,13 @@ def _spec(order: Order, place: Path, making: Path) -> dict[str, Any]:
     """What the worker is told; the model and the rows lie in `place`."""
     model = place / "model"
     model.mkdir()
-    write_unquantized(order.target, Folder(model), lambda share: order.say(_MADE, "writing the model for transformers"))
+    write_unquantized(
+        order.target, Folder(model), lambda share: order.say(_MADE, "writing the model for transformers"), BEGINS_ANEW
+    )
     rows = place / "rows.npy"
     if order.calibration is not None:
-        np.save(rows, order.calibration.rows)
+        with writing(rows, order.calibration.rows.nbytes, BEGINS_ANEW):
+            np.save(rows, order.calibration.rows)
     return {
         "model": str(model),
         "output": str(making),

@@ -25,15 +25,15 @@ from engines.native.vocabulary.folder import Folder
 from engines.protocol import ChildError
 from plugins.quantization.backends import Made, Order
 from plugins.quantization.backends.native import FALLBACK, plan_of, recipe_of, rounded, tell_layer
-from plugins.quantization.backends.worker import follow
+from plugins.quantization.backends.worker import Work, follow
 from plugins.quantization.calibration import Calibration
 from plugins.quantization.environments import Environment, ensure, pins_of
-from plugins.quantization.export import assemble, write_unquantized
-from plugins.quantization.gap import Gap, perplexity, require
-from plugins.quantization.qat_options import LEAST_ROWS, held_out
+from plugins.quantization.export import assemble, parameters, write_unquantized
+from plugins.quantization.gap import Gap, perplexity, require, split
 from plugins.quantization.simulate import text_losses
+from plugins.quantization.sizes import training_files
 from plugins.quantization.terms import LayerResult
-from plugins.quantization.work import WorkFolder
+from plugins.quantization.work import WorkFolder, writing
 
 ENVIRONMENT = Environment(
     "qat", pins_of(Path(__file__).with_name("qat.txt")), ("torchao.quantization.qat", "peft", "accelerate"), 2**30
@@ -47,7 +47,7 @@ def run(order: Order) -> Made:
     """Raises ChildError."""
     if order.calibration is None:
         raise ChildError("bad_recipe", "backend: qat needs calibration rows", "Give a calibration file.")
-    order, held = _split(order, order.calibration)
+    order, held, texts = _split(order, order.calibration)
     python = ensure(ENVIRONMENT, lambda share, text: order.say(_MADE * share, text))
     recipe = recipe_of(order)
     start, resumed = rounded(order, recipe, lambda share, text: order.say(_MADE + (_ROUNDED - _MADE) * share, text))
@@ -55,15 +55,19 @@ def run(order: Order) -> Made:
     layers = range(order.target.config.layers)
     before = _gap_before(order, start, place, held)
     training = _Training(order)
-    follow(python, _WORKER, _spec(order, start, place), training.hear, "training", order.workdir)
+    files = training_files(order.options.qat_train, parameters(order.target), order.target.torch_dtype.itemsize)
+    hint = "Free some space and start the job again: it goes on at the last checkpoint."
+    work = Work("training", place, files, hint)
+    follow(python, _WORKER, _spec(order, start, place), training.hear, work)
     done = _converted(order, start, place)
     order.say(_TRAINED, "training is done: measuring on the held-out rows")
     gap = Gap(*before, _perplexity(order, (done.finished(index) for index in layers), held, "the trained version"),
-              held[:, 1:].numel())  # fmt: skip
+              held[:, 1:].numel(), texts)  # fmt: skip
     order.channel.metric("gap_recovery", gap.recovery)
     told = (
         f"training closed {gap.recovery:.1%} of the gap: perplexity {gap.model:.4g} of the model, {gap.rounded:.4g} "
-        f"rounded, {gap.trained:.4g} trained, on {gap.tokens:,} tokens that were held out"
+        f"rounded, {gap.trained:.4g} trained, on {gap.tokens:,} tokens of "
+        f"{gap.texts:,} texts that were held out"
     )
     order.channel.log(told)
     folder = assemble(
@@ -86,27 +90,20 @@ def run(order: Order) -> Made:
 # -- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _split(order: Order, calibration: Calibration) -> tuple[Order, torch.Tensor]:
-    """The order with the rows that are trained on, and those that are measured by: the last ones, since neighbours may
-    be of one text. Raises ChildError where too few were made."""
+def _split(order: Order, calibration: Calibration) -> tuple[Order, torch.Tensor, int]:
+    """The order with the rows that are trained on; those that are measured by, and how many texts these are of. Raises
+    ChildError where there are too few."""
     rows = calibration.rows
-    if len(rows) < LEAST_ROWS:
-        raise ChildError(
-            "bad_calibration",
-            f"calibration: {len(rows)} rows were made of it; training needs {LEAST_ROWS}, of which every eighth is "
-            "kept to measure by",
-            "Give more text, or ask for shorter rows.",
-        )
-    apart = len(rows) - held_out(len(rows))
+    found = split(calibration.texts, rows.shape[1])
     batch = order.options.qat_rows
-    if batch > apart:
+    if batch > found.trained:
         raise ChildError(
             "bad_recipe",
-            f"qat_rows: it is {batch}, and {apart} rows are trained on: the text has no more",
+            f"qat_rows: it is {batch}, and {found.trained} rows are trained on: the text has no more",
             "Take fewer, or give more text.",
         )
-    trained = replace(calibration, rows=rows[:apart])
-    return replace(order, calibration=trained), torch.from_numpy(rows[apart:]).long()
+    trained = replace(calibration, rows=rows[: found.trained], texts=calibration.texts[: found.trained])
+    return replace(order, calibration=trained), torch.from_numpy(rows[found.measured :]).long(), found.texts
 
 
 # -- the gap --------------------------------------------------------------------------------------------------------
@@ -158,8 +155,11 @@ def _spec(order: Order, start: WorkFolder, place: Path) -> dict[str, Any]:
         write_unquantized(
             order.target, Folder(place / "model"), lambda share: order.say(_READY, "writing the model for transformers")
         )
-        save_file(_tensors(order, start), place / "start.safetensors")
-        np.save(place / "rows.npy", order.calibration.rows)
+        tensors = _tensors(order, start)
+        with writing(place / "start.safetensors", sum(tensor.nbytes for tensor in tensors.values())):
+            save_file(tensors, place / "start.safetensors")
+        with writing(place / "rows.npy", order.calibration.rows.nbytes):
+            np.save(place / "rows.npy", order.calibration.rows)
         (place / "ready").touch()
     weight = recipe.linear.weight
     return {

@@ -13,10 +13,13 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
@@ -25,12 +28,35 @@ EDGE = 0.499
 """Of a step: how far from its point a weight begins at most, so that it is rounded to the code that it had."""
 CHECKPOINTS, STATE, WEIGHTS = 10, "trainer_state.json", "trained.safetensors"
 """Of a training; the file that transformers writes last; what is trained."""
+_CHECKPOINT = 12
+"""Bytes for each number that is trained: itself and AdamW's two means."""
 _FULL = 16 * 2**20
 """Bytes: a disk with less is full."""
 
 
 class Failed(Exception):
     """code, message and hint, for the job."""
+
+
+@contextmanager
+def writing(path: Path, needed: int) -> Iterator[None]:
+    """Around what writes `needed` bytes at `path`. Raises Failed for a disk that is full: torch's writer does not say
+    what was wrong, so what is free tells."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, RuntimeError, SafetensorError) as error:
+        there = next(each for each in (path, *path.parents) if each.exists())
+        free = shutil.disk_usage(there).free
+        if free > _FULL and "No space left" not in str(error):
+            raise
+        raise Failed(
+            "disk_full",
+            f"the disk is full: {path} could not be written; {needed / 2**20:,.0f} MiB are needed, "
+            f"{free / 2**20:,.0f} MiB are free",
+            "Free some space and start the job again: it goes on at the last checkpoint.",
+        ) from error
 
 
 def say(**fields: Any) -> None:
@@ -260,15 +286,17 @@ def train(spec: dict[str, Any]) -> dict[str, Any]:
         dataloader_drop_last=True,
         seed=spec["seed"],
     )
-    trainer(student, teacher, arguments, [{"input_ids": row} for row in rows], spec).train(
-        resume_from_checkpoint=None if found is None else str(found)
-    )
+    trained = sum(parameter.numel() for parameter in student.trained().values())
+    with writing(work, _CHECKPOINT * trained):
+        trainer(student, teacher, arguments, [{"input_ids": row} for row in rows], spec).train(
+            resume_from_checkpoint=None if found is None else str(found)
+        )
     made, changed = student.finished()
     output = Path(spec["output"])
     part = output.with_suffix(".part")
-    save_file(made, part)
+    with writing(output, sum(tensor.nbytes for tensor in made.values())):
+        save_file(made, part)
     part.replace(output)
-    trained = sum(parameter.numel() for parameter in student.trained().values())
     return {
         "device": device,
         "dtype": str(dtype).removeprefix("torch."),
@@ -341,12 +369,6 @@ def main() -> int:
     except torch.OutOfMemoryError:
         hint = "Take fewer qat_rows or shorter ones, set qat_recompute, or train lora."
         say(error="out_of_memory", message="training: the GPU's memory is too small", hint=hint)
-        return 1
-    except (OSError, RuntimeError):  # of which torch's writer does not say what was wrong
-        if shutil.disk_usage(Path(spec["work"]).parent).free > _FULL:
-            raise
-        hint = "Free some space and start the job again: it goes on at the last checkpoint."
-        say(error="disk_full", message=f"the disk of {spec['work']} is full", hint=hint)
         return 1
     say(done=True, about=about)
     return 0

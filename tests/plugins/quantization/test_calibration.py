@@ -57,6 +57,21 @@ def test_rows_are_whole_and_follow_the_seed(tokenizer, tmp_path):
     assert START not in made.rows
 
 
+def test_each_row_knows_the_texts_that_it_is_of(tokenizer, tmp_path):
+    path = jsonl(tmp_path / "c.jsonl", [*texts(60), {"text": "one long text. " * 40}, {"text": "short"}])
+    made = rows_of(path, *tokenizer)
+    first, last = made.texts.T
+    assert made.texts.shape == (32, 2)
+    assert first[0] == 1
+    assert last[-1] == made.facts.used
+    assert (first <= last).all()
+    assert ((first[1:] == last[:-1]) | (first[1:] == last[:-1] + 1)).all(), "rows follow each other"
+    assert 0 < (first == last).sum() < 32
+    for row, begun, ended in zip(made.rows, first, last, strict=True):
+        text = tokenizer[0].decode(row.tolist()).rstrip("\n").lstrip("\n")
+        assert text.count("\n\n") == ended - begun or row[0] == row[1]  # two line feeds end a text, or begin a row
+
+
 def test_chats_go_through_the_template_without_the_turn_that_would_be_answered(tmp_path):
     tokenizer, facts = tokenizer_of(tmp_path / "model", template=CHATML)
     chat = [{"messages": [{"role": "user", "content": f"question {n}"}, {"role": "assistant", "content": "yes"}]}

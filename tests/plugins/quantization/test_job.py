@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from engines.native.loader.model_files import open_model
@@ -194,9 +196,41 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(model, tmp_path, monkeypatc
     with pytest.raises(ChildError) as caught:
         run(spec)
     assert caught.value.code == "disk_full"
+    assert str(tmp_path / "work/layers/layer-00002.safetensors") in caught.value.message
+    assert re.search(r"; [\d.]+ KiB are needed, ", caught.value.message)
     assert not list(tmp_path.glob("version*"))
     monkeypatch.undo()
     assert run(spec)[0]["resumed_at"] == 2
+
+
+def test_a_full_disk_is_no_crash_wherever_it_was_met(model, tmp_path, monkeypatch, capsys):
+    """Of what the kernel says, safetensors makes an error of its own; a file object tells no name."""
+    spec = spec_of(model, tmp_path, scheme="fp8_dynamic")
+
+    def ended(failing):
+        monkeypatch.setattr(job, "run", failing)
+        monkeypatch.setattr(job, "read_spec", lambda: dict(spec))
+        assert job.main() == 1
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    def serialized(*_):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    told = ended(serialized)
+    assert (told["code"], spec["workdir"] in told["message"]) == ("disk_full", True)
+    told = ended(lambda *_: Path("/dev/full").write_bytes(b"0" * 8))
+    assert told["code"] == "disk_full"
+
+
+def test_files_of_a_version_that_find_the_disk_full_name_their_place(model, tmp_path, monkeypatch):
+    def full(folder, entries, progress):
+        Path("/dev/full").write_bytes(b"0" * 8)
+
+    monkeypatch.setattr(export.Folder, "write_shards", full)
+    with pytest.raises(ChildError, match=r"version\.making could not be written; [\d.]+ KiB are needed") as caught:
+        run(spec_of(model, tmp_path, scheme="fp8_dynamic"))
+    assert caught.value.code == "disk_full"
+    assert not list(tmp_path.glob("version*"))
 
 
 # -- what is refused before anything is computed --------------------------------------------------------------------

@@ -108,6 +108,7 @@ def test_it_gets_the_rows_and_the_model_as_transformers_reads_it(model, tmp_path
         + f"""
 import numpy
 seen = {{"rows": numpy.load(spec["rows"]).shape, "stages": spec["stages"], "dtype": spec["dtype"]}}
+seen["left"] = [str(path) for path in pathlib.Path({str(tmp_path / "work")!r}).rglob("*")]
 pathlib.Path({str(tmp_path / "seen.json")!r}).write_text(json.dumps(seen))
 print(json.dumps({{"done": True}}))"""
     )
@@ -115,7 +116,29 @@ print(json.dumps({{"done": True}}))"""
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert seen["rows"] == [32, 64]
     assert seen["dtype"] == "float32"
-    assert not list((tmp_path / "work").iterdir()), "what was made for it is gone"
+    assert seen["left"] == [], "a job that is killed would seem to have come further"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("version")) == ["version"]
+
+
+def test_an_attempt_that_was_cut_off_is_said_to_begin_anew(model, tmp_path, worker):
+    worker(COPIES + 'print(json.dumps({"done": True}))')
+    _, said = run(asked(model, tmp_path / "a"))
+    assert not any("earlier attempt" in line.get("text", "") for line in said)
+    for part in ("making", "unquantized"):
+        (tmp_path / f"b/version.{part}").mkdir(parents=True)
+        (tmp_path / f"b/version.{part}/left").touch()
+    report, said = run(asked(model, tmp_path / "b"))
+    assert any("keeps nothing of it, and begins anew" in line.get("text", "") for line in said)
+    assert report["resumed_at"] == 0
+    assert "left" not in {file["name"] for file in report["files"]}
+
+
+def test_a_disk_that_fills_up_says_that_it_begins_anew(model, tmp_path, worker):
+    worker('raise OSError(28, "No space left on device")')
+    with pytest.raises(ChildError, match=r"version\.making could not be written") as caught:
+        run(asked(model, tmp_path))
+    assert caught.value.code == "disk_full"
+    assert caught.value.hint == "Free some space and start the job again: it begins anew."
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch.nn import functional
 
@@ -132,7 +136,7 @@ def model(tmp_path_factory):
 
 def asked(model, place, **recipe):
     chosen = {"scheme": "w4a16_gptq", "algorithm": "rtn", "backend": "qat", "scale_search": False, "group_size": GROUP}
-    return spec_of(model, place, **{**chosen, "samples": 48, "tokens": 32, **recipe})
+    return spec_of(model, place, **{**chosen, "samples": 136, "tokens": 32, **recipe})
 
 
 @pytest.fixture
@@ -162,6 +166,8 @@ def test_a_training_that_wins_nothing_back_is_rejected_and_not_errored(model, tm
     worker(UNTRAINED)
     report, said = run(asked(model, tmp_path))
     gap = report["training"]["gap"]
+    assert gap["tokens"] >= 2000
+    assert gap["texts"] >= 8
     assert gap["trained"] == gap["rounded"] > gap["model"] > 1
     assert [(rule["metric"], rule["value"], rule["passed"]) for rule in report["rules"]] == [
         ("gap_recovery", 0.0, False)
@@ -185,10 +191,51 @@ def test_what_the_worker_refuses_is_the_job_s_error(model, tmp_path, worker):
 def test_too_few_rows_are_refused_with_numbers(model, tmp_path):
     spec = asked(model, tmp_path)
     text = Path(spec["calibration"]).read_text().splitlines()
-    Path(spec["calibration"]).write_text("\n".join(text[:13]))
-    with pytest.raises(ChildError, match="training needs 32") as caught:
+    Path(spec["calibration"]).write_text("\n".join(text[:35]))
+    with pytest.raises(ChildError, match=r"of \d+ rows of 32 tokens, half kept to measure by, 1,\d+ tokens") as caught:
         run(spec)
     assert caught.value.code == "bad_calibration"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["start.safetensors", "rows.npy"])
+def test_a_disk_that_is_full_is_named_with_what_was_needed(model, tmp_path, worker, monkeypatch, part):
+    worker("")
+    monkeypatch.setattr(qat, "save_file", safetensors_on_a_full_disk if part == "start.safetensors" else save_file)
+    monkeypatch.setattr(qat.np, "save", numpy_on_a_full_disk if part == "rows.npy" else np.save)
+    with pytest.raises(ChildError, match="the disk is full") as caught:
+        run(asked(model, tmp_path))
+    assert caught.value.code == "disk_full"
+    assert str(tmp_path / "work/qat" / part) in caught.value.message
+    assert "are needed" in caught.value.message
+    assert not list(tmp_path.glob("version*"))
+
+
+# What they said of a tmpfs of 64 KiB. /dev/full is no place for the first: it writes beside and moves.
+
+
+def safetensors_on_a_full_disk(*_):
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def numpy_on_a_full_disk(*_):
+    raise OSError("100000 requested and 8176 written")
+
+
+def test_the_worker_tells_a_full_disk_from_other_failures(tmp_path, monkeypatch):
+    with pytest.raises(qat_worker.Failed) as caught, qat_worker.writing(tmp_path / "checkpoints", 12 * 2**20):
+        safetensors_on_a_full_disk()
+    code, message, hint = caught.value.args
+    assert code == "disk_full"
+    assert f"{tmp_path / 'checkpoints'} could not be written; 12 MiB are needed" in message
+    assert "goes on at the last checkpoint" in hint
+    with pytest.raises(RuntimeError, match="shapes"), qat_worker.writing(tmp_path, 1):
+        raise RuntimeError("shapes differ")
+    monkeypatch.setattr(qat_worker.shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(qat_worker.Failed), qat_worker.writing(tmp_path, 1):
+        raise RuntimeError("PytorchStreamWriter failed writing file data/3")
+    with pytest.raises(torch.OutOfMemoryError), qat_worker.writing(tmp_path, 1):
+        raise torch.OutOfMemoryError("no memory on the GPU")
 
 
 @pytest.fixture(scope="module")

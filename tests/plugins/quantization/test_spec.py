@@ -65,6 +65,7 @@ def test_the_form_and_the_parser_agree_on_the_fields():
         ({**QAT, "qat_rank": 8}, "qat_rank: full has no rank"),
         ({**QAT, "qat_train": "all"}, "qat_train: 'all' is not known"),
         ({**QAT, "qat_learning_rate": 1}, "qat_learning_rate: it is 1"),
+        ({**QAT, "samples": 128, "tokens": 32}, "samples: 128 rows of 32 tokens are too few"),
         ({**QAT, "qat_rows": 57, "samples": 64}, "qat_rows: it is 57, and 56 of the 64 rows are trained on"),
         ({**QAT, "algorithm": "autoround"}, "algorithm: autoround is llm_compressor's"),
         ({}, "scheme: Object missing required field `scheme`"),
