@@ -151,7 +151,7 @@ def measure(files: ModelFiles, name: str, windows: torch.Tensor, ids: torch.Tens
         case=name,
         perplexity=round(perplexity, 3),
         ratio=round(perplexity / FLOAT, 4),
-        bits=round(_bits(files, sink.layers), 3),
+        bits=round(bits_of(files, sink.layers), 3),
         seconds=round(seconds, 1),
         cpu_seconds=round(used, 1),
         peak_bytes=peak,
@@ -166,7 +166,7 @@ def measure(files: ModelFiles, name: str, windows: torch.Tensor, ids: torch.Tens
 
 def _mixed(files: ModelFiles, recipe: Recipe, ids: torch.Tensor) -> Recipe:
     """Both int4 and int8 to choose from, within MIXED_BITS for a weight."""
-    weights = _products(files)
+    weights = products(files)
     rest = 2 * (files.config.parameters() - weights)
     budget = rest + int(weights * MIXED_BITS / 8)
     mixed = choose(files, recipe, OPTIONS, budget, ids[:16, :64], lambda share, doing: None)
@@ -178,16 +178,17 @@ def _mixed(files: ModelFiles, recipe: Recipe, ids: torch.Tensor) -> Recipe:
     return mixed.recipe
 
 
-def _products(files: ModelFiles) -> int:
+def products(files: ModelFiles) -> int:
     """Weights of the layers' products."""
     return sum(
         info.elements for name, info in files.tensors.items() if name.startswith("layers.") and len(info.shape) == 2
     )
 
 
-def _bits(files: ModelFiles, layers: list[LayerResult]) -> float:
+def bits_of(files: ModelFiles, layers: list[LayerResult]) -> float:
+    """Of a weight of the layers on average, scales counted in."""
     made = [weight for layer in layers for weight in layer.linears.values()]
-    weights = _products(files)
+    weights = products(files)
     kept = weights - sum(weight.shape[0] * weight.shape[1] for weight in made)
     return (sum(_stored(weight) for weight in made) * 8 + 16 * kept) / weights
 

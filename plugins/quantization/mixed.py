@@ -124,6 +124,19 @@ def choose(
     """recipe: how weights are rounded, and what is kept. options: by a name of their own; 16 bits are always one.
     budget: bytes of the whole checkpoint. ids: as for `sensitivity`. Raises QuantizationFailed."""
     found = sensitivity(files, recipe, options, ids, lambda share, doing: progress(0.7 * share, doing))
+    return best(files, recipe, options, budget, found, ids, lambda share, doing: progress(0.7 + 0.3 * share, doing))
+
+
+def best(
+    files: ModelFiles,
+    recipe: Recipe,
+    options: Mapping[str, LinearScheme],
+    budget: int,
+    found: Sensitivity,
+    ids: torch.Tensor,
+    progress: Progress,
+) -> Mixed:
+    """As `choose`, by losses that were measured before."""
     choices = choices_of(found)
     for name, each in choices.items():
         if recipe.keeps(*_place(name)):
@@ -134,7 +147,7 @@ def choose(
     if rule is not None:
         candidates["first and last layer in 16 bits"] = rule
     schemes = {name: {each: options.get(option) for each, option in plan.items()} for name, plan in candidates.items()}
-    measured = joint_kl(files, recipe, schemes, ids, lambda share, doing: progress(0.7 + 0.3 * share, doing))
+    measured = joint_kl(files, recipe, schemes, ids, progress)
     plans = [Plan(name, plan, *_totals(choices, plan), measured[name]) for name, plan in candidates.items()]
     plans.sort(key=lambda plan: measured[plan.name])
     return Mixed(replace(recipe, linear=None, schemes=schemes[plans[0].name]), tuple(plans), found)
