@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from tursiops.jobs.run import Cancelled, JobRun, Outcome
 from tursiops.quantization import schemes, services
 from tursiops.quantization.asked import BETTER
 from tursiops.quantization.models import Quantization, Verdict
-from tursiops.quantization.progress import MADE, TAKEN
+from tursiops.quantization.progress import BASE_MEASURED, MADE, TAKEN
+from tursiops.quantization.turns import turn
 from tursiops.quantization.verdicts import KIND, judged
 from tursiops.registry import imports
 from tursiops.registry.models import Corpus
@@ -26,7 +28,6 @@ ENGINE = "native"
 HELD_OUT = "bundled:wikitext2"  # nothing of it is in the calibration texts that come with Tursiops
 RESTARTS = 2  # of a child that was killed after it had finished more than its forerunner
 MEASURED = frozenset(BETTER) - {"fallbacks"}  # figures of a gate that come from the engine's children
-_BASE_MEASURED = 0.85  # of the progress bar
 
 
 def run(run: JobRun) -> Outcome:
@@ -35,22 +36,25 @@ def run(run: JobRun) -> Outcome:
         raise ChildError("version_gone", "the version was deleted", "Start it again.")
     folder = store.local().incoming(str(run.job.subject_id))
     try:
-        blobs = {file.name: file.blob for file in row.base.files.select_related("blob")}
-        paths = imports.linked(blobs, _fresh(run.workdir / "base"))
-        found = _made(run, row, folder, paths)
-        run.progress(MADE, "taking the files in")
-        files = imports.taken_in(run, found, folder / "files")
-        links = imports.linked(files, _fresh(run.workdir / "files"))
-        command = registry.engine(ENGINE).inspect_command()
-        facts = run.child(command, {"paths": links, "format": found["format"]}, span=(MADE, TAKEN)).data
-        size = sum(blob.size for blob in files.values())
-        before, after = _measured(run, row, found, (row.base.format, paths), (found["format"], links))
+        with turn(run):
+            began = time.monotonic()
+            blobs = {file.name: file.blob for file in row.base.files.select_related("blob")}
+            paths = imports.linked(blobs, _fresh(run.workdir / "base"))
+            found = _made(run, row, folder, paths)
+            run.progress(MADE, "taking the files in")
+            files = imports.taken_in(run, found, folder / "files")
+            links = imports.linked(files, _fresh(run.workdir / "files"))
+            command = registry.engine(ENGINE).inspect_command()
+            facts = run.child(command, {"paths": links, "format": found["format"]}, span=(MADE, TAKEN)).data
+            size = sum(blob.size for blob in files.values())
+            before, after = _measured(run, row, found, (row.base.format, paths), (found["format"], links))
     except Cancelled:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     before = {"size_bytes": row.base.size_bytes, **before}
     fallbacks, options = len(found.get("fallbacks") or []), found.get("serve_options") or {}
     after = {"size_bytes": size, "fallbacks": fallbacks, "serve_options": options, **after}
+    after["seconds"] = round(time.monotonic() - began, 1)
     verdict, rules, reason = judged(row.gate, after, found.get("rules") or [])
     row.report, row.base_figures, row.figures, row.rules = found, before, after, rules
     row.save(update_fields=["report", "base_figures", "figures", "rules", "updated_at"])
@@ -117,7 +121,7 @@ def _through_kills(run: JobRun, command: list[str], spec: dict[str, Any], work: 
         except ChildError as error:
             if error.code != "crashed" or _files_in(work) <= before:
                 raise
-            run.log.write(f"{error.message} Going on at the last finished layer.")
+            run.log.write(f"{error.message} Going on from what it had finished.")
     return run.child(command, spec, span=(0.0, MADE)).data
 
 
@@ -164,12 +168,14 @@ def _measured(
     reference = str(run.workdir / "reference.npy")
     text = str(sets.source(HELD_OUT, run.workdir).path)
     common = {"device": "auto", "text": text}
+    options = found.get("serve_options") or {}
     sides = (
-        (base, {**common, "keep": reference}, (TAKEN, _BASE_MEASURED)),
-        (made, {**common, "reference": reference, "options": found.get("serve_options") or {}}, (_BASE_MEASURED, 1.0)),
+        ("the base", base, {**common, "keep": reference}, (TAKEN, BASE_MEASURED)),
+        ("the version", made, {**common, "reference": reference, "options": options}, (BASE_MEASURED, 1.0)),
     )
     figures: list[dict[str, Any]] = []
-    for (format, paths), spec, span in sides:
+    for name, (format, paths), spec, span in sides:
+        run.log.write(f"measuring {name}")
         model = {"format": format, "paths": paths, "dtype": ""}
         try:
             told = run.child(engine.measure_command(), {**spec, "model": model}, span=span).data
@@ -179,10 +185,16 @@ def _measured(
                 raise
             return (figures[0] if figures else {}), {"not_measured": error.message}
         figures.append(_figures(told))
+        run.log.write(f"{name}, {told['dtype']} on {told['device']}: {_said(figures[-1])}")
     before, after = figures
     if before["perplexity"] and after["perplexity"]:
         after["perplexity_ratio"] = after["perplexity"] / before["perplexity"]
     return before, after
+
+
+def _said(figures: dict[str, Any]) -> str:
+    told = {"perplexity": "perplexity", "decode_tokens_per_s": "tokens/s decoded", "kl": "nats of KL per token"}
+    return ", ".join(f"{figures[name]:.4g} {unit}" for name, unit in told.items() if figures.get(name) is not None)
 
 
 def _figures(told: dict[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def _of_choice(base: Version, shape: ModelShape, index: int, choice: Choice, ask
         *_gate_problems(choice, f"schemes.{index}.gate"),
         *(wrong or _recipe_problems(choice, recipe, shape, index)),
         *_shard_problems(choice, recipe, shape, asked.tp),
+        *_growth_problems(choice, base, size),
         *_support_problems(choice, support, asked),
         *_room_problems(job_memory, disk),
     ]
@@ -109,11 +110,11 @@ def _of_choice(base: Version, shape: ModelShape, index: int, choice: Choice, ask
 
 
 def _seconds(base: Version, shape: ModelShape, choice: Choice) -> float | None:
-    """By the team's last job of that scheme, in proportion to the parameters."""
+    """By the team's last job of that scheme, measuring included, in proportion to the parameters."""
     past = Quantization.objects.filter(base__model__team=base.model.team_id, scheme=choice.scheme.name)
     known = past.filter(report__seconds__gt=0, base__shape__parameters__gt=0).order_by("-created_at")
-    found = known.values_list("report__seconds", "base__shape__parameters").first()
-    return None if found is None else round(found[0] * shape.parameters / found[1], 1)
+    found = known.values_list("figures__seconds", "report__seconds", "base__shape__parameters").first()
+    return None if found is None else round((found[0] or found[1]) * shape.parameters / found[2], 1)
 
 
 def _needs_data(choice: Choice, recipe: dict[str, Any]) -> bool:
@@ -185,6 +186,16 @@ def _shard_problems(choice: Choice, recipe: dict[str, Any], shape: ModelShape, t
         message, _, proposal = sentence.partition("; ")
         proposal = _sentence(proposal) if proposal else "Choose another number of GPUs."
         yield _problem("tp", message if message.endswith(".") else f"{message}.", proposal, code="tp_does_not_divide")
+
+
+def _growth_problems(choice: Choice, base: Version, size: int) -> Iterator[dict[str, Any]]:
+    """The blocks of a GGUF file are few bits, too; a version that is made of them is for other kernels."""
+    if size <= base.size_bytes or choice.scheme.about["weights"] == sizes.UNCHANGED:
+        return
+    if base.format == "gguf" and base.shape.get("quantized_parameters"):
+        message = f"The files grow: those of {base} are in {base.quantization} blocks already."
+        proposal = "Compare memory and speed; or serve the base as it is."
+        yield _problem("schemes", message, proposal, code="grows", severity="info")
 
 
 def _support_problems(choice: Choice, support: dict[str, Any], asked: Asked) -> Iterator[dict[str, Any]]:

@@ -8,11 +8,14 @@ from typing import Any
 from django.utils import timezone
 
 from tursiops.jobs.models import Job, JobMetric, JobState
+from tursiops.quantization.turns import BEGAN, WAITING
 
 MADE = 0.7  # of the progress bar: the optimizer's child
 TAKEN = 0.73  # the files are in the store and read
+BASE_MEASURED = 0.85
 _LAYER = re.compile(r"layer (\d+) of (\d+)")
 _PHASES = (
+    ("environment", "environment"),
     ("calibra", "calibrate"),
     *((word, "quantize") for word in ("train", "layer", "embedding")),
     ("writ", "write"),
@@ -25,9 +28,11 @@ def shown(job: Job) -> dict[str, Any] | None:
     """None before the child has said something, and after the end."""
     if job.state not in (JobState.RUNNING, JobState.CANCELLING) or not job.progress_text:
         return None
-    latest = dict(_metrics(job))
+    metrics = list(_metrics(job))
+    latest = {name: value for name, value, _ in metrics}
     found = _LAYER.search(job.progress_text)
-    elapsed = (timezone.now() - job.started_at).total_seconds() if job.started_at else 0.0
+    begun = next((at for name, _, at in metrics if name == BEGAN), job.started_at)
+    elapsed = (timezone.now() - begun).total_seconds() if begun else 0.0
     return {
         "phase": _phase(job),
         "layer": job.progress_text,
@@ -52,14 +57,18 @@ def layers(job: Job) -> list[dict[str, Any]]:
 
 
 def _metrics(job: Job) -> Any:
-    """(name, value), the newest last; of this attempt."""
+    """(name, value, when), the newest last; of this attempt."""
     rows = JobMetric.objects.filter(job=job, created_at__gte=job.started_at).order_by("pk")
-    return rows.values_list("name", "value")
+    return rows.values_list("name", "value", "created_at")
 
 
 def _phase(job: Job) -> str:
-    if job.progress >= TAKEN:
+    if job.progress_text == WAITING:
+        return "wait"
+    if job.progress >= BASE_MEASURED:
         return "evaluate"
+    if job.progress >= TAKEN:
+        return "evaluate_base"
     if job.progress >= MADE:
         return "write"
     text = job.progress_text.lower()

@@ -22,6 +22,8 @@ FIGURES = (
     "perplexity_ratio",
     "same_top",
     "kl",
+    "dtype",
+    "measured_on",
 )
 _OF_LAYER = ("loss", "rtn_loss", "damping", "sqnr_db", "local_error", "accumulated_error", "bits", "seconds")
 FALLBACK = "rtn_fallback"

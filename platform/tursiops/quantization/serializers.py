@@ -9,7 +9,7 @@ from rest_framework import serializers
 from tursiops.jobs.serializers import JobSerializer
 
 LEVELS = ("supported", "slow", "unsupported")
-PHASES = ("prepare", "calibrate", "quantize", "write", "evaluate")
+PHASES = ("wait", "prepare", "environment", "calibrate", "quantize", "write", "evaluate_base", "evaluate")
 VERDICTS = ("passed", "failed", "error")
 
 
@@ -99,6 +99,8 @@ class QuantizationFiguresSerializer(serializers.Serializer[Any]):
     perplexity_ratio = serializers.FloatField(allow_null=True, help_text="To the base's; 1 is lossless")
     same_top = serializers.FloatField(allow_null=True, help_text="Share of places with the base's likeliest token")
     kl = serializers.FloatField(allow_null=True, help_text="KL(base ‖ version), nats per token")
+    dtype = serializers.CharField(allow_null=True, help_text="Of what is not quantized, while it was measured")
+    measured_on = serializers.CharField(allow_null=True, help_text="cpu, or the GPU's name")
 
 
 class RuleSerializer(serializers.Serializer[Any]):

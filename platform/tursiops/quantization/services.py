@@ -145,7 +145,8 @@ def _changes(row: Quantization) -> dict[str, Any]:
         "prefill": ("prefill_tokens_per_s", "tokens/s"),
         "decode": ("decode_tokens_per_s", "tokens/s"),
     }
-    changes: dict[str, Any] = {
+    changes: dict[str, Any] = {"scheme": {"before": row.base.quantization, "after": row.scheme_label, "unit": ""}}
+    changes |= {
         name: {"before": _rounded(before[figure]), "after": _rounded(after[figure]), "unit": unit}
         for name, (figure, unit) in both.items()
         if before.get(figure) is not None and after.get(figure) is not None

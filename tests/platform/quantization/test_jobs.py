@@ -52,6 +52,7 @@ def test_a_version_with_lineage_figures_and_a_verdict(base, started, measured):
     assert all(store.verify(file.blob_id) for file in version.files.all())
     edge = LineageEdge.objects.get()
     assert (edge.kind, edge.parent, edge.child, edge.job) == (LineageKind.QUANTIZED_FROM, base, version, job)
+    assert edge.changes["scheme"]["after"] == row.scheme_label
     assert edge.changes["memory"] == {"before": 1000, "after": 500, "unit": "bytes"}
     assert edge.changes["decode"] == {"before": 10.0, "after": 15.0, "unit": "tokens/s"}
     assert edge.changes["size"]["before"] == base.size_bytes

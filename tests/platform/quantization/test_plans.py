@@ -214,7 +214,7 @@ def test_too_few_rows_are_said_where_they_are_asked_for(large):
 
 def test_time_is_that_of_the_team_s_last_job_of_the_scheme(large, team, other_team):
     assert planned(large, choice("w4a16_gptq"), device="h200")[0]["seconds"] is None
-    fields = {"scheme": "w4a16_gptq", "report": {"seconds": 120.0}}
+    fields = {"scheme": "w4a16_gptq", "report": {"seconds": 60.0}, "figures": {"seconds": 120.0}}
     factories.make_quantization(base=factories.make_version(team=team), **fields)
     factories.make_quantization(other_team, **{**fields, "report": {"seconds": 1.0}})
     per_parameter = 120.0 / factories.SMOLLM2_SHAPE["parameters"]
@@ -269,3 +269,13 @@ def test_all_are_started_or_none(team):
         services.quantize(base=base, actor=ALICE, asked=wanted)
     assert set(refused.value.fields) == {"schemes.1.options.group_size"}
     assert base.model.versions.count() == 1
+
+
+def test_files_that_grow_are_explained_where_the_base_is_in_blocks_already(team):
+    shape = {**factories.SMOLLM2_SHAPE, "quantized_parameters": 134_479_872, "quantized_bytes": 96_436_224}
+    base = factories.make_version(team=team, shape=shape, format="gguf", quantization="Q4_1", size_bytes=98_000_000)
+    eight, table = planned(base, choice("int8_weight_only"), choice("embedding_int8"))
+    (problem,) = eight["problems"]
+    assert (problem["code"], problem["severity"]) == ("grows", "info")
+    assert "in Q4_1 blocks already" in problem["message"]
+    assert "grows" not in [each["code"] for each in table["problems"]]

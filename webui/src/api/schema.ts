@@ -2421,6 +2421,8 @@ export interface components {
             weights: number;
             kv_cache: number;
             activations: number;
+            /** @description Logits of passes that check guesses; 0 without speculation */
+            verification: number;
             overhead: number;
             total: number;
             available: number;
@@ -2896,14 +2898,17 @@ export interface components {
             p95: number | null;
         };
         /**
-         * @description * `prepare` - prepare
+         * @description * `wait` - wait
+         *     * `prepare` - prepare
+         *     * `environment` - environment
          *     * `calibrate` - calibrate
          *     * `quantize` - quantize
          *     * `write` - write
+         *     * `evaluate_base` - evaluate_base
          *     * `evaluate` - evaluate
          * @enum {string}
          */
-        PhaseEnum: "prepare" | "calibrate" | "quantize" | "write" | "evaluate";
+        PhaseEnum: "wait" | "prepare" | "environment" | "calibrate" | "quantize" | "write" | "evaluate_base" | "evaluate";
         Plan: {
             /** Format: uuid */
             id: string;
@@ -3169,6 +3174,10 @@ export interface components {
              * @description KL(base ‖ version), nats per token
              */
             kl: number | null;
+            /** @description Of what is not quantized, while it was measured */
+            dtype: string | null;
+            /** @description cpu, or the GPU's name */
+            measured_on: string | null;
         };
         QuantizationTable: {
             base: components["schemas"]["QuantizationBase"];
