@@ -53,6 +53,11 @@ def test_schemes_are_chosen_planned_made_and_compared(new_page, platform, versio
     ended = table.locator("[data-outcome=passed], [data-outcome=failed]")
     expect(ended).to_have_count(1, timeout=JOB_MS)
     expect(table).to_contain_text(re.compile(r"[−+]\d\S* %|\d ×"))
+    expect(table).to_contain_text("base, measured in float32 on CPU")
+    expect(table).to_contain_text("no fall-backs")
+    deploy = table.get_by_role("link", name=re.compile("^Deploy this")).first
+    inside = deploy.evaluate("(link) => link.getBoundingClientRect().right <= innerWidth")
+    assert inside, "what the table is for is to be seen without scrolling in it"
     table.get_by_role("button", name=re.compile("^Layers of ")).first.click()
     report = page.get_by_test_id("quantize-layers")
     expect(report.locator("tbody tr.ant-table-row").first).to_be_visible()
@@ -70,6 +75,6 @@ def test_schemes_are_chosen_planned_made_and_compared(new_page, platform, versio
         assert problems(other, AXE.read_text()) == []
         assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
-    table.get_by_role("link", name=re.compile("^Deploy this")).first.click()
+    deploy.click()
     expect(page.get_by_role("heading", name="New deployment")).to_be_visible()
     expect(page.get_by_test_id("estimate")).to_be_visible()

@@ -6,7 +6,8 @@ import { useText } from '@/i18n'
 import { useAct } from '@/ui/useAct'
 
 /** Cancel while it runs, retry once it has failed or was cancelled. */
-export function JobActions({ job, size = 'small' }: { job: Job; size?: 'small' | 'middle' }) {
+export function JobActions(props: { job: Job; size?: 'small' | 'middle'; cancelEffect?: string }) {
+  const { job, size = 'small', cancelEffect } = props
   const t = useText()
   const act = useAct()
   const mayChange = useMayChange()
@@ -15,7 +16,7 @@ export function JobActions({ job, size = 'small' }: { job: Job; size?: 'small' |
     return (
       <Popconfirm
         title={t.jobs.cancel}
-        description={<div className="confirm-text">{t.jobs.cancelEffect}</div>}
+        description={<div className="confirm-text">{cancelEffect ?? t.jobs.cancelEffect}</div>}
         okText={t.jobs.cancel}
         cancelText={t.common.close}
         okButtonProps={{ danger: true }}

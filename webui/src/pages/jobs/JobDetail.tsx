@@ -4,6 +4,7 @@ import { useVersion } from '@/api/models'
 import { useJob } from '@/api/operations'
 import type { Job } from '@/api/types'
 import { useSaid, useText } from '@/i18n'
+import { useQuantizeText } from '@/i18n/quantize'
 import { CodeBlock } from '@/ui/Copy'
 import { JobProgress } from '@/ui/JobProgress'
 import { LogView } from '@/ui/LogView'
@@ -22,15 +23,17 @@ const SHOWN_AS_A_PAGE = new Set(['registry.compare', 'registry.domain_tokens'])
 export function JobDetail() {
   const t = useText()
   const said = useSaid()
+  const quantize = useQuantizeText()
   const { id = '' } = useParams()
   const job = useJob(id)
+  const cancelEffect = job.data?.kind === 'quantization.make' ? quantize.cancelEffect : undefined
   return (
     <Page
       title={job.data ? said(job.data.title) : t.jobs.title}
       parent={{ title: t.jobs.title, to: '/jobs' }}
       beside={job.data && <Status state={job.data.state} />}
       lead={job.data && said(job.data.reason)}
-      actions={job.data && <JobActions job={job.data} size="middle" />}
+      actions={job.data && <JobActions job={job.data} size="middle" cancelEffect={cancelEffect} />}
     >
       <Loaded query={job}>
         {(data) => (

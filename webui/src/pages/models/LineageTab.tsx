@@ -1,6 +1,6 @@
 import { useLineage } from '@/api/models'
 import type { Lineage, LineageEdge } from '@/api/types'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { useQuantizeText } from '@/i18n/quantize'
 import { changeLine, changeTone } from '@/pages/quantize/deltas'
 import { Loaded } from '@/ui/Page'
@@ -77,6 +77,7 @@ function EdgeLine(props: { kind: LineageEdge['kind']; from: Placed; to: Placed; 
 function EdgeNotes({ edge, to, step }: { edge: LineageEdge; to: Placed; step: number }) {
   const t = useText()
   const words = useQuantizeText()
+  const said = useSaid()
   const y2 = top(to, step) + BOX.height / 2
   const end = left(to) - 10
   return (
@@ -91,7 +92,7 @@ function EdgeNotes({ edge, to, step }: { edge: LineageEdge; to: Placed; step: nu
           y={y2 + 12 + index * NOTE}
           className={['lineage-note', changeTone(name, change)].filter(Boolean).join(' ')}
         >
-          {changeLine(name, change, words)}
+          {changeLine(name, change, words, said)}
         </text>
       ))}
     </g>

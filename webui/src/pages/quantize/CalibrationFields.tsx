@@ -30,7 +30,7 @@ export function CalibrationFields({ chosen, values }: { chosen: Scheme[]; values
   return (
     <Card title={text.calibration} size="small">
       {users.length > 0 && users.length < chosen.length && (
-        <p className="muted">{text.calibrationUnused(users.map((one) => said(one.label)).join(', '))}</p>
+        <p className="muted">{text.calibrationUnused(users.map((one) => said(one.label)).join(' · '))}</p>
       )}
       <Form.Item name="source" label={text.source} extra={text.sourceHints[values.source]}>
         <Segmented

@@ -1,5 +1,5 @@
 import { RocketOutlined } from '@ant-design/icons'
-import { Button, Tooltip } from 'antd'
+import { Button, Tag, Tooltip } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { ReactNode } from 'react'
 import { Link } from 'react-router'
@@ -14,6 +14,7 @@ import { formatBytes, formatRate } from '@/ui/units'
 import { changeText, toneOf } from './deltas'
 import { deployPath } from './outcome'
 import { VerdictCell } from './VerdictCell'
+import { type Win, winsOf } from './wins'
 
 /** The base is a row without a job. */
 interface Row {
@@ -21,6 +22,8 @@ interface Row {
   one: Quantization | null
   figures: Figures | null
 }
+
+type Measured = Exclude<keyof Figures, 'dtype' | 'measured_on'>
 
 interface Props {
   table: QuantizationTable
@@ -32,6 +35,7 @@ interface Props {
 export function CompareTable({ table, chosen, onChoose }: Props) {
   const text = useQuantizeText()
   const base = table.base.figures
+  const wins = winsOf(table.rows)
   const rows: Row[] = [
     { key: 'base', one: null, figures: base },
     ...table.rows.map((one) => ({ key: one.id, one, figures: one.figures })),
@@ -39,7 +43,7 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
   const column = (
     title: string,
     hint: string,
-    name: keyof Figures,
+    name: Measured,
     better: 'lower' | 'higher',
     told: (value: number) => string,
     unit = '',
@@ -65,7 +69,9 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
   const columns: ColumnsType<Row> = [
     {
       title: text.scheme,
-      render: (_, row) => <Name row={row} label={table.base.label} />,
+      render: (_, row) => (
+        <Name row={row} label={table.base.label} wins={row.one ? (wins.get(row.one.id) ?? []) : []} />
+      ),
     },
     { title: text.verdict, render: (_, row) => row.one && <VerdictCell one={row.one} /> },
     column(text.size, text.sizeHint, 'size_bytes', 'lower', formatBytes),
@@ -95,15 +101,8 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
       render: (_, { figures }) => figure(figures?.kl),
     },
     {
-      title: <Tooltip title={text.fallbacksHint}>{text.fallbacks}</Tooltip>,
-      align: 'right',
-      render: (_, { one }) =>
-        one?.figures && (
-          <span className={one.fallbacks > 0 ? 'tone-warning' : undefined}>{one.fallbacks}</span>
-        ),
-    },
-    {
       title: <span className="visually-hidden">{text.deploy}</span>,
+      fixed: 'right',
       render: (_, { one }) => one && <Actions one={one} chosen={chosen === one.id} onChoose={onChoose} />,
     },
   ]
@@ -119,14 +118,18 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
   )
 }
 
-function Name({ row, label }: { row: Row; label: string }) {
+function Name({ row, label, wins }: { row: Row; label: string; wins: Win[] }) {
   const text = useQuantizeText()
   const said = useSaid()
   if (!row.one) {
     return (
       <>
         <strong>{label}</strong>
-        <div className="muted small">{text.baseRow}</div>
+        <div className="muted small">
+          {row.figures?.dtype
+            ? text.baseMeasured(row.figures.dtype, deviceName(row.figures.measured_on))
+            : text.baseRow}
+        </div>
       </>
     )
   }
@@ -135,9 +138,24 @@ function Name({ row, label }: { row: Row; label: string }) {
     <div className="scheme-name">
       <Link to={`/jobs/${one.job.id}`}>{said(one.scheme_label)}</Link>
       <div className="muted small">{one.version_label}</div>
+      {wins.length > 0 && (
+        <Tooltip title={text.winHint}>
+          <div className="wins">
+            {wins.map((win) => (
+              <Tag key={win} color="cyan">
+                {text.wins[win]}
+              </Tag>
+            ))}
+          </div>
+        </Tooltip>
+      )}
       {one.keep.length > 0 && <div className="muted small cell-text">{text.kept(one.keep.join(', '))}</div>}
     </div>
   )
+}
+
+function deviceName(device: string | null | undefined): string {
+  return device === 'cpu' || !device ? 'CPU' : device
 }
 
 /** A figure, and beneath it the change against the base. */
@@ -167,7 +185,7 @@ function Actions(props: { one: Quantization; chosen: boolean; onChoose: (id: str
   if (one.job.state === 'errored') return <JobActions job={one.job} /> // it goes on at the last finished layer
   if (!made) return null
   return (
-    <span className="inline">
+    <span className="row-actions">
       <Link to={deployPath(one)}>
         <Button
           size="small"

@@ -16,6 +16,7 @@ import { DataTable } from '@/ui/DataTable'
 import { Loaded } from '@/ui/Page'
 import { formatBytes } from '@/ui/units'
 import { useAct } from '@/ui/useAct'
+import { keptAs, methodText } from './kept'
 import { LayerErrors } from './LayerErrors'
 import { type Report, ReportFacts } from './ReportFacts'
 
@@ -108,6 +109,8 @@ function selection<Row>(
 function Layers({ rows, ...choosing }: { rows: DoneLayer[] } & Choosing) {
   const text = useQuantizeText()
   const said = useSaid()
+  const known = (name: 'loss' | 'local_error' | 'accumulated_error' | 'sqnr_db') =>
+    rows.some((row) => row[name] !== null)
   const columns: ColumnsType<DoneLayer> = [
     {
       title: text.layer,
@@ -116,34 +119,40 @@ function Layers({ rows, ...choosing }: { rows: DoneLayer[] } & Choosing) {
           {row.name}
           {row.fallback && (
             <div className="small tone-warning">
-              {text.fallback}: {row.fallback}
+              {text.fallback}: {said(row.fallback)}
             </div>
           )}
         </>
       ),
     },
-    { title: text.keptAs, render: (_, row) => said(row.scheme) },
-    { title: text.method, render: (_, row) => text.methods[row.method] ?? row.method },
+    { title: text.keptAs, render: (_, row) => keptAs(row.scheme, text) },
+    { title: text.method, render: (_, row) => methodText(row.method, text) },
     {
       title: <Tooltip title={text.lossHint}>{text.loss}</Tooltip>,
       align: 'right',
+      hidden: !known('loss'),
+      defaultSortOrder: 'descend',
       sorter: (a, b) => (a.loss ?? 0) - (b.loss ?? 0),
       render: (_, row) => figure(row.loss),
     },
     {
       title: <Tooltip title={text.localHint}>{text.local}</Tooltip>,
       align: 'right',
+      hidden: !known('local_error'),
       sorter: (a, b) => (a.local_error ?? 0) - (b.local_error ?? 0),
       render: (_, row) => figure(row.local_error),
     },
     {
       title: <Tooltip title={text.accumulatedHint}>{text.accumulated}</Tooltip>,
       align: 'right',
+      hidden: !known('accumulated_error'),
       render: (_, row) => figure(row.accumulated_error),
     },
     {
       title: <Tooltip title={text.sqnrHint}>{text.sqnr}</Tooltip>,
       align: 'right',
+      hidden: !known('sqnr_db'),
+      defaultSortOrder: known('loss') ? undefined : 'ascend',
       sorter: (a, b) => (a.sqnr_db ?? 0) - (b.sqnr_db ?? 0),
       render: (_, row) => (row.sqnr_db === null ? '–' : `${row.sqnr_db.toFixed(1)} dB`),
     },

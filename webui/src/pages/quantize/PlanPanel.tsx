@@ -75,7 +75,7 @@ function Planned({ plan, scheme, ranks }: { plan: SchemePlan; scheme: Scheme | u
   )
 }
 
-/** The base's files as the track, the new ones in it. */
+/** The base's files as the track, the new ones in it; where these are larger, the base's end is marked. */
 function SizeBar({ plan }: { plan: SchemePlan }) {
   const text = useQuantizeText()
   const change = changeText(plan.base_bytes, plan.size_bytes)
@@ -85,6 +85,9 @@ function SizeBar({ plan }: { plan: SchemePlan }) {
     <>
       <div className="memory-bar planned-bar" role="img" aria-label={`${text.planned}: ${told} (${change})`}>
         <div className="part-weights" style={{ width: `${(plan.size_bytes / scale) * 100}%` }} />
+        {plan.size_bytes > plan.base_bytes && (
+          <div className="base-mark" style={{ insetInlineStart: `${(plan.base_bytes / scale) * 100}%` }} />
+        )}
       </div>
       <p className="small planned-line">
         {text.planned}: {told} <strong>{change}</strong>

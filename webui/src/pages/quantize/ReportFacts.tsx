@@ -1,7 +1,8 @@
 import { Descriptions } from 'antd'
-import { useLocale } from '@/i18n'
+import { useLocale, useSaid } from '@/i18n'
 import { useQuantizeText } from '@/i18n/quantize'
 import { formatBytes, formatCount, formatSeconds } from '@/ui/units'
+import { keptAs, methodText } from './kept'
 
 /** The optimizer's report (plugins/quantization/job.py); another optimizer's may lack any of it. */
 export interface Report {
@@ -26,6 +27,7 @@ export interface Report {
 /** How a version was made: by what, of which data with what left out, and what the job took. */
 export function ReportFacts({ report }: { report: Report }) {
   const text = useQuantizeText()
+  const said = useSaid()
   const locale = useLocale()
   const number = (value: number) => formatCount(value, locale)
   const { calibration: data, layers_by_scheme: kept } = report
@@ -34,8 +36,8 @@ export function ReportFacts({ report }: { report: Report }) {
       key: 'by',
       label: text.madeBy,
       children: [
-        report.algorithm?.toUpperCase(),
-        report.backend,
+        report.algorithm && methodText(report.algorithm, text),
+        report.backend && (text.backends[report.backend] ?? report.backend),
         report.group_size ? text.groups(report.group_size) : '',
       ]
         .filter(Boolean)
@@ -45,8 +47,8 @@ export function ReportFacts({ report }: { report: Report }) {
       key: 'kept',
       label: text.keptAs,
       children: Object.entries(kept ?? {})
-        .map(([scheme, count]) => `${count} × ${scheme}`)
-        .join(', '),
+        .map(([scheme, count]) => `${count} × ${keptAs(scheme, text)}`)
+        .join('; '),
     },
     {
       key: 'data',
@@ -77,7 +79,7 @@ export function ReportFacts({ report }: { report: Report }) {
       <Descriptions size="small" bordered column={{ xs: 1, lg: 2 }} items={items} />
       {report.notes?.map((note) => (
         <p key={note} className="muted small planned-line">
-          {note}
+          {said(note)}
         </p>
       ))}
     </>

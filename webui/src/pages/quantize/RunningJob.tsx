@@ -10,6 +10,7 @@ import { JobProgress } from '@/ui/JobProgress'
 import { LogView } from '@/ui/LogView'
 import { Status } from '@/ui/Status'
 import { formatSeconds } from '@/ui/units'
+import { roughly } from './outcome'
 
 /** A job at work: which layer, how well, how long still; its log, and the way to end it. */
 export function RunningJob({ one }: { one: Quantization }) {
@@ -20,12 +21,13 @@ export function RunningJob({ one }: { one: Quantization }) {
     <Card
       size="small"
       title={<Link to={`/jobs/${job.id}`}>{said(one.scheme_label)}</Link>}
-      extra={<JobActions job={job} />}
+      extra={<JobActions job={job} cancelEffect={text.cancelEffect} />}
       data-testid="quantize-job"
       data-scheme={one.scheme}
     >
       <span className="inline">
         <Status state={job.state} />
+        <span className="small">{progress ? (text.phases[progress.phase] ?? progress.phase) : ''}</span>
         <span className="muted small">{said(job.reason)}</span>
       </span>
       <JobProgress job={job} />
@@ -49,23 +51,21 @@ export function RunningJob({ one }: { one: Quantization }) {
   )
 }
 
+/** Of the layers only while they are made; what was lost in them stands in the report afterwards. */
 function LayerFigures({ progress }: { progress: LayerProgress }) {
   const text = useQuantizeText()
-  const { phase, layers_done: done, layers } = progress
+  const { layers_done: done, layers, loss } = progress
   return (
     <div className="figures">
-      <Figure
-        label={`${text.phases[phase] ?? phase}, ${text.layers}`}
-        value={layers > 0 ? text.layerOf(done, layers) : '–'}
-      />
-      <Figure label={<Hint text={text.lossHint}>{text.loss}</Hint>} value={figure(progress.loss)} />
+      {layers > 0 && <Figure label={text.layers} value={text.layerOf(done, layers)} />}
+      {loss !== null && <Figure label={<Hint text={text.lossHint}>{text.loss}</Hint>} value={figure(loss)} />}
       <Figure
         label={<Hint text={text.fallbacksHint}>{text.fallbacks}</Hint>}
         value={String(progress.fallbacks)}
         bad={progress.fallbacks > 0}
       />
       <Figure label={text.elapsed} value={formatSeconds(progress.elapsed_s)} />
-      <Figure label={text.left} value={progress.eta_s === null ? '–' : formatSeconds(progress.eta_s)} />
+      {progress.eta_s !== null && <Figure label={text.left} value={roughly(progress.eta_s)} />}
     </div>
   )
 }

@@ -54,6 +54,13 @@ export function VerdictCell({ one }: { one: Quantization }) {
           ))}
         </ul>
       )}
+      {one.figures && (
+        <Tooltip title={text.fallbacksHint}>
+          <div className={one.fallbacks > 0 ? 'small tone-warning' : 'small muted'}>
+            {text.fallbackCount(one.fallbacks)}
+          </div>
+        </Tooltip>
+      )}
       {outcome === 'errored' && (
         <>
           <div className="small">{said(one.job.error.message || one.job.reason)}</div>

@@ -29,11 +29,16 @@ export function toneOf(
 }
 
 /** What a version costs or gains against the one that it was made of, as one line of a lineage. */
-export function changeLine(name: string, { before, after, unit }: Change, text: QuantizeText): string {
+export function changeLine(
+  name: string,
+  { before, after, unit }: Change,
+  text: QuantizeText,
+  said: (words: string) => string,
+): string {
   const title = text.metrics[name] ?? name
   if (typeof before === 'string' || typeof after === 'string') {
     const verdicts: Record<string, string> = text.verdicts
-    return `${title}: ${verdicts[String(after)] ?? after}`
+    return `${title}: ${verdicts[String(after)] ?? said(String(after))}`
   }
   const told = SHARES.has(name) ? share : (value: number) => quantity(value, name === 'fallbacks' ? '' : unit)
   if (ABSOLUTE.has(name)) return `${title} ${told(after)}`

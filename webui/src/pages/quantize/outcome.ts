@@ -1,5 +1,6 @@
 import type { Quantization } from '@/api/quantization'
 import { suggestedName } from '@/pages/deployments/fields/names'
+import { formatSeconds } from '@/ui/units'
 
 export type Outcome = 'passed' | 'failed' | 'undecided' | 'errored' | 'cancelled' | 'running' | 'queued'
 
@@ -28,4 +29,10 @@ export function outcomeOf({ job, verdict }: Pick<Quantization, 'job' | 'verdict'
     default:
       return verdict === 'passed' || verdict === 'failed' ? verdict : 'undecided'
   }
+}
+
+/** Time that is left, told no finer than it is known: in steps of 10 s, from two minutes on of a minute. */
+export function roughly(seconds: number): string {
+  const step = seconds < 120 ? 10 : 60
+  return formatSeconds(Math.max(1, Math.ceil(seconds / step)) * step)
 }

@@ -4,9 +4,11 @@ import type { Job } from '@/api/types'
 import { quantize as en } from '@/i18n/en/quantize'
 import { quantize as zh } from '@/i18n/zh/quantize'
 import { changeLine, changeText, changeTone, toneOf } from './deltas'
+import { keptAs, methodText } from './kept'
 import { byLayer } from './layers'
-import { deployPath, outcomeOf } from './outcome'
+import { deployPath, outcomeOf, roughly } from './outcome'
 import { choiceOf, deviceOf, inputOf, NEW_FORM, type QuantizeForm } from './quantizeForm'
+import { winsOf } from './wins'
 
 const scheme = (name: string, needs_data = false): Scheme => ({
   name,
@@ -96,14 +98,20 @@ describe('differences against the base', () => {
   })
 
   it('tells an edge of the lineage', () => {
-    expect(changeLine('size', { before: 2 ** 30, after: 2 ** 29, unit: 'bytes' }, en)).toBe(
+    expect(changeLine('size', { before: 2 ** 30, after: 2 ** 29, unit: 'bytes' }, en, String)).toBe(
       'Size 1.00 GiB → 512 MiB (−50 %)',
     )
-    expect(changeLine('same top', { before: 1, after: 0.953, unit: '' }, en)).toBe('Top-1 95.3 %')
-    expect(changeLine('KL', { before: 0, after: 0.0123, unit: 'nats per token' }, en)).toBe(
+    expect(changeLine('same top', { before: 1, after: 0.953, unit: '' }, en, String)).toBe('Top-1 95.3 %')
+    expect(changeLine('KL', { before: 0, after: 0.0123, unit: 'nats per token' }, en, String)).toBe(
       'KL divergence 0.0123 nats per token',
     )
-    expect(changeLine('verdict', { before: 'base', after: 'failed', unit: '' }, zh)).toBe('结论: 未过门禁')
+    expect(changeLine('verdict', { before: 'base', after: 'failed', unit: '' }, zh, String)).toBe(
+      '结论: 未过门禁',
+    )
+    const chinese = (words: string) => (words === 'INT4 W4A16, AWQ' ? 'INT4 W4A16（AWQ）' : words)
+    expect(changeLine('scheme', { before: 'Q4_1', after: 'INT4 W4A16, AWQ', unit: '' }, zh, chinese)).toBe(
+      '方案: INT4 W4A16（AWQ）',
+    )
     expect(changeTone('verdict', { before: 'base', after: 'failed', unit: '' })).toBe('tone-warning')
   })
 })
@@ -121,6 +129,63 @@ describe('how a job ended', () => {
     ['queued', null, 'queued'],
   ] as const)('%s with verdict %s is %s', (state, verdict, told) => {
     expect(outcomeOf({ job: job(state), verdict })).toBe(told)
+  })
+})
+
+describe('what speaks for a version', () => {
+  const made = (id: string, verdict: string, decode: number | null, memory: number, kl: number) =>
+    ({
+      id,
+      verdict,
+      job: { state: verdict === 'passed' ? 'succeeded' : 'rejected' },
+      figures: { decode_tokens_per_s: decode, memory_bytes: memory, kl },
+    }) as unknown as Quantization
+
+  it('is told of those that passed, once there are two', () => {
+    const rows = [
+      made('a', 'passed', 30, 200, 0.02),
+      made('b', 'passed', 20, 100, 0.03),
+      made('c', 'failed', 90, 50, 0.01),
+    ]
+    expect([...winsOf(rows)]).toEqual([
+      ['a', ['fastest', 'closest']],
+      ['b', ['smallest']],
+    ])
+    expect(winsOf(rows.slice(1)).size).toBe(0)
+  })
+
+  it('is not told where it was not measured or several are alike', () => {
+    const rows = [made('a', 'passed', null, 100, 0.02), made('b', 'passed', 20, 100, 0.02)]
+    expect(winsOf(rows).size).toBe(0)
+  })
+})
+
+describe('time that is left', () => {
+  it.each([
+    [0.4, '10 s'],
+    [56, '1 min'],
+    [110, '1 min 50 s'],
+    [1250, '21 min'],
+    [5400, '1 h 30 min'],
+  ])('%s is about %s', (seconds, told) => expect(roughly(seconds)).toBe(told))
+})
+
+describe('how a layer is kept', () => {
+  it.each([
+    ['int4 group 64 asymmetric', 'INT4, groups of 64, with zeros', 'INT4，每组 64，带零点'],
+    ['fp8 per channel', 'FP8, per channel', 'FP8，按通道'],
+    ['fp8 block 128 × 128', 'FP8, blocks of 128 × 128', 'FP8，128 × 128 分块'],
+    ['16 bits', '16 bits', '16 位'],
+    ['ternary', 'ternary', 'ternary'],
+  ])('%s is %s', (scheme, english, chinese) => {
+    expect(keptAs(scheme, en)).toBe(english)
+    expect(keptAs(scheme, zh)).toBe(chinese)
+  })
+
+  it('by which method, and what came after it', () => {
+    expect(methodText('gptq, qat', en)).toBe('GPTQ, trained')
+    expect(methodText('smoothquant_gptq', zh)).toBe('SmoothQuant，再 GPTQ')
+    expect(methodText('spqr', en)).toBe('spqr')
   })
 })
 
