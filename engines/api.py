@@ -144,6 +144,8 @@ class Local(msgspec.Struct, frozen=True):
     token: str  # bearer token that every request must carry
     epoch: int  # rises with each start of this instance; old processes are fenced by it
     draft_paths: dict[str, str] = {}  # of LaunchSpec.draft, as `paths`
+    cache_dir: str = ""  # absolute; there for engines of this deployment and version, several at once, to keep what
+    # makes the next start warm. It may be deleted while none runs; "": nothing outlives the run folder
 
 
 class EngineState(msgspec.Struct, frozen=True):
@@ -189,10 +191,11 @@ class Fit(msgspec.Struct, frozen=True):
     reason: str  # one sentence: why it fits or by how much it does not
     suggestions: list[str] = []
     host: int = 0  # bytes of the host's memory beside a GPU; not in `total`
+    verification: int = 0  # that passes which check guesses take beside activations
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv_cache + self.activations + self.overhead
+        return self.weights + self.kv_cache + self.activations + self.verification + self.overhead
 
 
 class Combination(msgspec.Struct, frozen=True):

@@ -119,6 +119,7 @@ def _judge(shape: ModelShape, demand: memory.Demand, plan: memory.MemoryPlan, av
         weights=plan.weights + plan.draft_weights,
         kv_cache=plan.kv_cache + plan.draft_kv,
         activations=plan.activations,
+        verification=plan.verification,
         overhead=plan.overhead,
         available=available,
         fits=fits,

@@ -40,6 +40,9 @@ APART = frozenset(
         "policy",
         "policy_window_ms",
         "target_tpot_ms",
+        "speculation",
+        "draft_format",
+        "draft_paths",
     ]
 )
 """Settings that no block depends on, or that stand among its facts otherwise. A new one separates until it is here."""
@@ -117,6 +120,7 @@ def facts(config: EngineConfig, runner: ModelRunner) -> dict[str, object]:
         "cache": [runner.sizes.kv_cache_dtype, shapes, fixed_scales(runner.model.kv)],
         "device": torch.cuda.get_device_name(runner.device) if runner.device.type == "cuda" else "cpu",
         "ops": type(runner.model.ops).__name__,
+        "head": kv_identity.files(config.draft_paths, {}) if runner.sizes.feature_bytes else {},
         "block_size": runner.block_size,
         "max_model_len": runner.max_model_len,  # tables of positions may follow from it
         "code": kv_identity.code(),

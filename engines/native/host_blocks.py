@@ -21,18 +21,30 @@ class HostBlocks:
     """Bytes [host blocks + 1, bytes of a block]; host block 0 is never used, as in the device's pool.
 
     layers: pools [blocks, …] on one device, of any shape and dtype; a KV block is the same line of all of them. A pool
-    that stands twice, as K and as V, is one.
+    that stands twice, as K and as V, is one. more: bytes of a block that `add` will be given.
     """
 
-    def __init__(self, layers: Sequence[tuple[torch.Tensor, ...]], host_blocks: int) -> None:
+    def __init__(self, layers: Sequence[tuple[torch.Tensor, ...]], host_blocks: int, more: int = 0) -> None:
         pools = self._pools = list({id(pool): pool for layer in layers for pool in layer}.values())
         self._sizes = [pool[0].numel() * pool.element_size() for pool in pools]
         device = pools[0].device
         self._cuda = device.type == "cuda"
-        self._memory = torch.empty(host_blocks + 1, sum(self._sizes), dtype=torch.uint8, pin_memory=self._cuda)
+        self._more, size = more, sum(self._sizes) + more
+        self._memory = torch.empty(host_blocks + 1, size, dtype=torch.uint8, pin_memory=self._cuda)
         self._stream = torch.cuda.Stream(device) if self._cuda else None  # type: ignore[no-untyped-call] # torch's
         self._device = device
-        self._at_once = max(1, STAGED_BYTES // sum(self._sizes))
+        self._at_once = max(1, STAGED_BYTES // size)
+
+    def add(self, pool: torch.Tensor) -> bool:
+        """One more pool, before the first copy that matters; False where its bytes were not asked for, and it stays
+        behind."""
+        size = pool[0].numel() * pool.element_size()
+        if size > self._more:
+            return False
+        self._pools.append(pool)
+        self._sizes.append(size)
+        self._more -= size
+        return True
 
     def view(self, host: int) -> memoryview:
         """The bytes of a host block, writable. For a thread that knows that no copy is on its way to or from it."""
@@ -43,7 +55,8 @@ class HostBlocks:
         with self._apart():
             for part in self._parts(pairs, host=1):
                 index = self._index([block for block, _ in part])
-                staged = torch.cat([pool[index].flatten(1).contiguous().view(torch.uint8) for pool in self._pools], 1)
+                lines = [pool[index].flatten(1).contiguous().view(torch.uint8) for pool in self._pools]
+                staged = torch.cat([*lines, lines[0].new_zeros(len(part), self._more)], 1)
                 for first, last in _runs([host for _, host in part]):
                     host = part[first][1]
                     self._memory[host : host + last - first].copy_(staged[first:last], non_blocking=True)
@@ -57,7 +70,8 @@ class HostBlocks:
                     host = part[first][0]
                     staged[first:last].copy_(self._memory[host : host + last - first], non_blocking=True)
                 index = self._index([block for _, block in part])
-                for pool, piece in zip(self._pools, torch.split(staged, self._sizes, 1), strict=True):
+                pieces = torch.split(staged, [*self._sizes, self._more], 1)
+                for pool, piece in zip(self._pools, pieces, strict=False):  # what no pool is for yet is left
                     pool[index] = piece.contiguous().view(pool.dtype).view(len(part), *pool.shape[1:])
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ kv_cache     2 × layers × kv heads × head size × bytes, per token, × tokens
              it holds of a token. A sliding window saves nothing: a request keeps all its blocks. In 8 bits a value is
              a byte, and of int8 each token's head has a scale beside
 activations  the widest moment of one step, and the logits of every request
+verification logits of passes that check guesses, beyond those of plain ones; none where the engine does not speculate
 draft        of a draft model: weights, activations, and a KV cache for the same tokens
 overhead     interpreter, torch, its thread pools or its CUDA context, tokenizer and row tables
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.native.config import ConfigError
+from engines.native.graph_buckets import rows_bucket
 from engines.native.models.config import MIXTURES
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ DRAFT_BATCHED = {"cpu": 512, "cuda": 2048}
 GPU_SHARE = 0.92
 """Of a GPU's free memory, which is 0.9 of the whole of one that is empty; the rest is for fragmentation, captured
 graphs and other processes."""
+VERIFY_TOKENS = {"cpu": 64, "cuda": 512}
+"""Of a pass that checks guesses (`speculation.speculator`), padding included; two for each row where that is more."""
+ROW_TOKENS = 32
+"""Of one row in such a pass, at most: a word of ancestors has a bit for each."""
 _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
 DISK_STAGING = (32 * MIB, 256 * MIB)
 GATHERED_KEYS = 16_384
@@ -124,11 +130,13 @@ def dimensions(config: DecoderConfig, quantized_parameters: int = 0, quantized_b
 
 @dataclass(frozen=True, slots=True)
 class DraftNeed:
-    """Bytes of a draft model or head beside the model; its KV cache holds the same tokens."""
+    """Bytes of a draft model or head beside the model; its KV cache holds the same tokens. features_per_token: of them
+    what lies beside the model's own keys and values, and goes with these to the host and to a disk."""
 
     weights: int
     activations: int = 0
     kv_per_token: int = 0
+    features_per_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,7 @@ class Demand:
     kept: bool = False  # quantized weights are served as they are
     kv_cache_dtype: str = ""  # "fp8" | "int8"; "": that of activations
     draft: DraftNeed = DraftNeed(0)
+    speculates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +172,12 @@ class MemoryPlan:
     host: int = 0  # weights in the host's memory beside a GPU; not in `total`
     draft_weights: int = 0  # and activations, of a draft model
     draft_kv: int = 0
+    verification: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv_cache + self.activations + self.overhead + self.draft_weights + self.draft_kv
+        draft = self.draft_weights + self.draft_kv
+        return self.weights + self.kv_cache + self.activations + self.verification + self.overhead + draft
 
 
 def demand_of(
@@ -186,8 +197,10 @@ def demand_of(
     quantized_weights: str = "auto",
     kv_cache_dtype: str = "auto",
     draft: DraftNeed = DraftNeed(0),
+    speculation: str = "off",
 ) -> Demand:
-    """Zeros and "auto" replaced by the engine's choice. Raises ConfigError, with numbers, for what cannot be met."""
+    """Zeros and "auto" replaced by the engine's choice. speculation: the option of that name. Raises ConfigError, with
+    numbers, for what cannot be met."""
     kept = keeps(shape, format, quantized_weights) and (device, dtype) != ("cuda", "float32")  # no kernel takes it
     effective = effective_dtype(dtype, device, shape.architecture, offloaded=offload_layers > 0, kept=kept)
     if kept:
@@ -217,7 +230,7 @@ def demand_of(
         )
     return Demand(
         device, effective, length, seqs, batched, block_size, kv_cache_bytes,
-        embedding_dtype, offload_layers, offload_to, kept, kv_cache_dtype, draft,
+        embedding_dtype, offload_layers, offload_to, kept, kv_cache_dtype, draft, speculation != "off",
     )  # fmt: skip
 
 
@@ -287,6 +300,7 @@ def demand_for(shape: Dimensions, spec: LaunchSpec, **changes: Any) -> Demand:
         quantized_weights=str(spec.options.get("quantized_weights", "auto")),
         kv_cache_dtype=str(spec.options.get("kv_cache_dtype", "auto")),
         draft=_draft_of(shape, spec),
+        speculation=str(spec.options.get("speculation", "auto")),
         **{**asked, **changes},
     )
 
@@ -300,11 +314,12 @@ def _draft_of(target: Dimensions, spec: LaunchSpec) -> DraftNeed:
     return draft_need(draft.shape, device, spec.max_num_seqs, draft.format)
 
 
-def head_need(target: Dimensions, file_bytes: int, dtype: str, device: str) -> DraftNeed:
-    """Of a head: its files, and for each token a vector as wide as the target's hidden state, beside keys and values of
-    one layer like the target's (of Medusa, which has none, too much)."""
-    values = target.hidden + 2 * target.kv_heads * target.head_dim
-    return DraftNeed(file_bytes, kv_per_token=values * KV_BYTES[effective_dtype(dtype, device, target.architecture)])
+def head_need(target: Dimensions, file_bytes: int, dtype: str, device: str, feature: int = 0) -> DraftNeed:
+    """Of a head: its files, and for each token a vector of `feature` values (0 = as wide as the target's hidden state),
+    beside keys and values of one layer like the target's (of Medusa, which has none, too much)."""
+    width, feature = KV_BYTES[effective_dtype(dtype, device, target.architecture)], feature or target.hidden
+    values = feature + 2 * target.kv_heads * target.head_dim
+    return DraftNeed(file_bytes, kv_per_token=values * width, features_per_token=feature * width)
 
 
 def draft_need(shape: Dimensions, device: str, max_num_seqs: int, format: str) -> DraftNeed:
@@ -402,9 +417,27 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     widest = demand.max_batched_tokens * 2 * shape.hidden + max(demand.max_batched_tokens * 3 * shape.ffn, around)
     whole = demand.max_model_len if demand.kv_cache_dtype else 0  # a row's keys in 8 bits are read as floats at once
     gathered = 2 * kv * width * min(tokens, max(GATHERED_KEYS, whole)) if demand.device == "cpu" else 0
-    sampling = {"cpu": 12, "cuda": 2 * width + 4}[demand.device]  # bytes: logits (of graphs, too), scores, noise
-    logits = sampling * demand.max_num_seqs * shape.vocab
-    return widest * width + gathered + logits + _widened_weight(shape, demand) * width
+    return widest * width + gathered + _drawing(shape, demand) + _widened_weight(shape, demand) * width
+
+
+def _drawing(shape: Dimensions, demand: Demand) -> int:
+    """Of one draw for each request: logits (of graphs, too), scores, noise."""
+    return demand.max_num_seqs * shape.vocab * {"cpu": 12, "cuda": 2 * KV_BYTES[demand.dtype] + 4}[demand.device]
+
+
+def verification_bytes(shape: Dimensions, demand: Demand) -> int:
+    """What a pass with guesses takes more than one without, since it draws behind every guess. On a GPU the most of it
+    is outside graphs: logits, a copy for log-probabilities, one in float32 under grammars, scores."""
+    if not demand.speculates:
+        return 0
+    line = {"cpu": 12, "cuda": 2 * KV_BYTES[demand.dtype] + 8}[demand.device] * shape.vocab
+    return max(0, verify_lines(demand.max_num_seqs, demand.device) * line - _drawing(shape, demand))
+
+
+def verify_lines(rows: int, device: str) -> int:
+    """The most draws in a pass that checks guesses of up to `rows` rows."""
+    most = rows_bucket(rows) if device == "cuda" else rows
+    return min(ROW_TOKENS * most, max(VERIFY_TOKENS[device], 2 * most))
 
 
 def _widened_weight(shape: Dimensions, demand: Demand) -> int:
@@ -421,7 +454,7 @@ def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
     saved, reading, host = _offloaded(shape, demand)
     kept_on = demand.device if demand.kept else ""
     weights = weight_bytes(shape, demand.dtype, demand.embedding_dtype, kept_on) - saved
-    activations = activation_bytes(shape, demand)
+    activations, verification = activation_bytes(shape, demand), verification_bytes(shape, demand)
     overhead = _OVERHEAD[demand.device] + demand.max_num_seqs * demand.max_model_len * 8 + reading
     if demand.dtype == "int8":
         overhead += _INT8_SCRATCH
@@ -432,7 +465,8 @@ def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
     kv = demand.kv_cache_bytes
     most = demand.max_num_seqs * demand.max_model_len
     if not kv and demand.device == "cuda":
-        free = int(available * GPU_SHARE) - weights - activations - overhead - draft.weights - draft.activations
+        free = int(available * GPU_SHARE) - weights - activations - verification - overhead
+        free -= draft.weights + draft.activations
         kv = max(0, min(free * per_block // (per_block + beside), most * per_token + 2 * per_block))
     elif not kv:
         tokens = max(demand.max_model_len, min(most, demand.max_num_seqs * DEFAULT_TOKENS_PER_SEQ))
@@ -440,5 +474,5 @@ def plan(shape: Dimensions, demand: Demand, available: int) -> MemoryPlan:
     blocks = kv // per_block
     return MemoryPlan(
         weights, blocks * per_block, activations, overhead, blocks, max(0, blocks - 1) * demand.block_size, host,
-        draft.weights + draft.activations, blocks * beside,
+        draft.weights + draft.activations, blocks * beside, verification,
     )  # fmt: skip

@@ -33,7 +33,8 @@ def table(runner: ModelRunner) -> dict[str, Any]:
     """{device, dtype, parts: [{part, bytes, planned, measured}], total, planned_total, process, gpu}; sizes in bytes,
     planned null where the plan has no such part. Takes some milliseconds; the caller's loop waits."""
     plan, device = runner.sizes.plan, runner.device
-    draft = plan.draft_weights + plan.draft_kv  # its proposer's, which nobody looks into here
+    # Of a draft the proposer's, which nobody looks into here.
+    planned = plan.activations + plan.verification + plan.draft_weights + plan.draft_kv
     host = Sizes()
     host.add(pinned(runner.model.weights.layers))
     weights = Sizes(host.seen)
@@ -54,7 +55,7 @@ def table(runner: ModelRunner) -> dict[str, Any]:
         known = sum(part["bytes"] for part in parts)
         parts += [
             _part("graphs", gpu["graphs"]),
-            _part("workspace", max(0, gpu["allocated"] - known - gpu["graphs"]), plan.activations + draft),
+            _part("workspace", max(0, gpu["allocated"] - known - gpu["graphs"]), planned),
             _part("reserved", max(0, gpu["reserved"] - gpu["allocated"])),
             _part("other", max(0, gpu["total"] - gpu["free"] - gpu["reserved"]), plan.overhead),
         ]
@@ -63,7 +64,7 @@ def table(runner: ModelRunner) -> dict[str, Any]:
         total = resident()
         parts.append(_part("swap", host.bytes))
         known = sum(part["bytes"] for part in parts)
-        parts.append(_part("other", max(0, total - known), plan.activations + plan.overhead + draft))
+        parts.append(_part("other", max(0, total - known), planned + plan.overhead))
     return {
         "device": str(device),
         "dtype": runner.sizes.dtype,

@@ -96,7 +96,7 @@ class ModelRunner:
         self.depth = 2 if device.type == "cuda" else 1
         self.sizes = sizes
         self.num_blocks, self.block_size = sizes.num_blocks, sizes.block_size
-        self._host = _host_memory(model, sizes.host_blocks)
+        self._host = _host_memory(model, sizes.host_blocks, sizes.feature_bytes)
         self.host_blocks = sizes.host_blocks if self._host is not None else 0
         self.swap_min_tokens = NEVER  # until it is measured
         self.swap_costs: SwapCosts | None = None
@@ -116,8 +116,11 @@ class ModelRunner:
         return self.model.ops.trees and self.config.sees_all
 
     def keep(self, layers: Sequence[int], size: int, feature: Feature) -> torch.Tensor:
-        """`Decoder.keep`, before the first request. Steps that were captured before are captured anew."""
+        """`Decoder.keep`, before the first request. Steps that were captured before are captured anew. The pool goes
+        with the blocks to the host and back, where `Sizes.feature_bytes` has its bytes."""
         pool = self.model.keep(layers, size, feature)
+        if self._host is not None and not self._host.add(pool):
+            log.warning("what a head has the model keep does not go to the host with its tokens: no room was planned")
         if self._graphs is not None:
             self._graphs = self.model.ops.graphs(self.model, self.rows, self.sampler)
             self._verify_graphs = None if self._graphs is None else self._graphs.verifying()
@@ -334,12 +337,13 @@ def build_runner(config: EngineConfig, progress: Callable[[float], None] = lambd
     return runner_for(open_model(config.format, dict(config.paths)), config, progress)
 
 
-def _host_memory(model: Decoder, host_blocks: int) -> HostBlocks | None:
-    """None where none is asked for, or the system gives none: engines serve without it."""
+def _host_memory(model: Decoder, host_blocks: int, features: int) -> HostBlocks | None:
+    """None where none is asked for, or the system gives none: engines serve without it. features: bytes of a block that
+    `ModelRunner.keep` adds."""
     if not host_blocks:
         return None
     try:
-        return HostBlocks([planes(*layer) for layer in model.kv], host_blocks)
+        return HostBlocks([planes(*layer) for layer in model.kv], host_blocks, features)
     except (RuntimeError, MemoryError) as error:
         log.warning(
             "no host memory for %d swapped blocks, so preempted requests are computed again: %s", host_blocks, error

@@ -14,6 +14,8 @@ from engines.native.loader.errors import BadModel
 from engines.native.loader.model_files import open_model
 from engines.native.models.config import DecoderConfig
 from engines.native.quant.scheme import KvScheme
+from engines.native.speculation.heads import config_of, feature_width, head_kind
+from engines.native.speculation.names import OFF, asks_for
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class Sizes:
     host_blocks: int = 0  # KV blocks that the swap space holds
     kept: bool = False  # quantized weights are served as they are
     kv_cache_dtype: str = ""  # "fp8" | "int8"; "": that of activations
+    feature_bytes: int = 0  # of a block: what a head has the model keep beside keys and values
 
 
 SWAP_SPACE = 4 * 2**30
@@ -69,7 +72,8 @@ def sizes_of(
         format=config.format,
         quantized_weights=config.quantized_weights,
         kv_cache_dtype=_kv_cache_dtype(config, kv, dimensions),
-        draft=_draft_need(config, device, dimensions),
+        draft=(draft := _draft_need(config, device, dimensions)),
+        speculation=config.speculation,
     )
     if config.quantized_weights == "kept" and not demand.kept:
         log.warning(
@@ -85,6 +89,7 @@ def sizes_of(
             "least 2 are needed: raise kv_cache_bytes or choose a smaller dtype"
         )
     _require_room(plan, free if device.type == "cuda" else _physical_memory(), device)
+    features = draft.features_per_token * demand.block_size
     return Sizes(
         demand.dtype,
         demand.max_model_len,
@@ -93,22 +98,27 @@ def sizes_of(
         demand.block_size,
         plan.num_blocks,
         plan,
-        _host_blocks(config, device, plan, demand.max_model_len),
+        _host_blocks(config, device, plan, features, demand.max_model_len),
         demand.kept,
         demand.kv_cache_dtype,
+        features,
     )
 
 
 def _draft_need(config: EngineConfig, device: torch.device, target: memory.Dimensions) -> memory.DraftNeed:
-    """A head is no model of its own: `open_model` refuses it."""
-    if not config.draft_paths:
-        return memory.DraftNeed(0)
+    """Nothing where the option makes no use of it. Files that are broken count as they are: their proposer says so."""
     paths = dict(config.draft_paths)
+    if not paths or config.speculation == OFF:
+        return memory.DraftNeed(0)
+    size = sum(os.path.getsize(path) for path in paths.values())
+    if said := config_of(config.draft_format, paths):
+        if not asks_for(config.speculation, head_kind(said)):
+            return memory.DraftNeed(0)
+        return memory.head_need(target, size, config.dtype, device.type, feature_width(said, target.hidden))
     try:
         files = open_model(config.draft_format, paths)
     except BadModel:
-        sizes = sum(os.path.getsize(path) for path in paths.values())
-        return memory.head_need(target, sizes, config.dtype, device.type)
+        return memory.DraftNeed(size)
     draft = memory.dimensions(files.config, *files.quantized_size(device.type))
     return memory.draft_need(draft, device.type, config.max_num_seqs, files.format)
 
@@ -140,8 +150,11 @@ def _physical_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _host_blocks(config: EngineConfig, device: torch.device, plan: memory.MemoryPlan, max_model_len: int) -> int:
-    block_bytes = plan.kv_cache // plan.num_blocks
+def _host_blocks(
+    config: EngineConfig, device: torch.device, plan: memory.MemoryPlan, features: int, max_model_len: int
+) -> int:
+    """features: bytes that a head has kept beside each block's keys and values."""
+    block_bytes = plan.kv_cache // plan.num_blocks + features
     space = swap_space(config, device)
     if config.kv_disk_path and not space:
         space = memory.disk_staging(block_bytes, config.block_size, max_model_len)

@@ -77,6 +77,7 @@ def draft_config(settings: ProposerSettings, files: ModelFiles) -> EngineConfig:
         kv_cache_bytes=asked or _kv_bytes(files, target, dtype, length, batched),
         block_size=sizes.block_size,
         swap_space_bytes=0,
+        speculation="off",
         threads=torch.get_num_threads() if device.type == "cpu" else 0,
     )
 

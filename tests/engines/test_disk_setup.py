@@ -146,7 +146,8 @@ def test_everything_that_decides_a_blocks_bytes_is_in_its_name(tmp_path: Path) -
     for changes in ({"dtype": "bfloat16"}, {"block_size": 16}, {"max_model_len": 48}, {"strict": True}):
         other = config(**changes)
         assert kv_identity.identity(facts(other, random_runner(TINY, other, seed=1))) != identity, changes
-    for changes in ({"policy": "length_window"}, {"swap_space_bytes": 1 << 20}, {"max_num_seqs": 1}):
+    same = ({"policy": "length_window"}, {"swap_space_bytes": 1 << 20}, {"max_num_seqs": 1}, {"speculation": "off"})
+    for changes in same:
         other = config(**changes)
         assert kv_identity.identity(facts(other, random_runner(TINY, other, seed=1))) == identity, changes
     assert len(kv_identity.code()) == 64

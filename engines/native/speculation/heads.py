@@ -25,17 +25,28 @@ def head_kind(said: Mapping[str, Any]) -> str:
     return MEDUSA if MEDUSA in names or "medusa_num_heads" in said else ""
 
 
+def feature_width(said: Mapping[str, Any], hidden: int) -> int:
+    """Values that the head's proposer has the target keep of each token. hidden: the target's hidden size."""
+    layer = said.get("transformer_layer_config") or said
+    return int((head_kind(said) == EAGLE3 and layer.get("hidden_size")) or hidden)
+
+
+def config_of(format: str, paths: Mapping[str, str]) -> dict[str, Any]:
+    """A head's config.json; {} where the files are a model's. Raises BadModel."""
+    if format != "safetensors":
+        return {}
+    said = read_json({name: Path(path) for name, path in paths.items()}, "config.json", required=False)
+    return said if head_kind(said) else {}
+
+
 def head_report(format: str, paths: Mapping[str, str]) -> dict[str, Any] | None:
     """As `engines.native.inspect` reports a model: hidden and vocab are those of the target, the task is the kind, and
     there is no tokenizer. None where the files are not a head's. Raises BadModel."""
-    where = {name: Path(path) for name, path in paths.items()}
-    if format != "safetensors" or "config.json" not in where:
+    said = config_of(format, paths)
+    if not said:
         return None
-    said = read_json(where, "config.json")
     kind = head_kind(said)
-    if not kind:
-        return None
-    shards = [path for name, path in sorted(where.items()) if name.endswith(".safetensors")]
+    shards = [Path(path) for name, path in sorted(paths.items()) if name.endswith(".safetensors")]
     tensors = {name: info for path in shards for name, info in read_safetensors(path, "t2d", QUANTIZED_WIDTHS).items()}
     if not tensors:
         raise BadModel("missing_tensor", "the head's .safetensors files hold no tensor", "import it again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
+OFF, AUTO = "off", "auto"
 GROUP = "tursiops.engine_proposers"
 
 BUILT_IN = {
@@ -16,6 +17,11 @@ BUILT_IN = {
 """Those that ship with Tursiops, by import path: the engine imports none of them before its name is asked for."""
 DRAFTING = ("draft", "eagle3", "medusa")
 """Of them those that compute with a model or head of their own."""
+
+
+def asks_for(option: str, name: str) -> bool:
+    """Whether option `speculation` has the proposer guess, where its files are given."""
+    return option == AUTO or name in option.split("+")
 
 
 def proposer_names() -> list[str]:

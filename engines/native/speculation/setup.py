@@ -11,19 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from engines.native.config import ConfigError, EngineConfig
-from engines.native.loader.model_files import read_json
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
 from engines.native.speculation.budget import StepCosts
-from engines.native.speculation.heads import head_kind
-from engines.native.speculation.names import DRAFTING
+from engines.native.speculation.heads import config_of, head_kind
+from engines.native.speculation.names import AUTO, DRAFTING, OFF
 from engines.native.speculation.proposer import History, Proposer, ProposerSettings, factory, make_proposer
 from engines.native.speculation.speculator import Speculator
 from engines.native.step import StepPlan
 
 log = logging.getLogger(__name__)
 
-OFF, AUTO = "off", "auto"
 BY_ITSELF = "lookahead"
 """What `auto` is, where it is installed."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -99,9 +97,7 @@ def _named(config: EngineConfig) -> dict[str, Callable[[ProposerSettings], Propo
 
 def drafting(config: EngineConfig) -> str:
     """Which of `DRAFTING` the draft's files are for. Raises BadModel for a config.json that is none."""
-    paths = {name: Path(path) for name, path in config.draft_paths.items()}
-    said = read_json(paths, "config.json", required=False) if config.draft_format == "safetensors" else {}
-    return head_kind(said) or "draft"
+    return head_kind(config_of(config.draft_format, config.draft_paths)) or "draft"
 
 
 def _identity(config: EngineConfig) -> str:

@@ -51,6 +51,7 @@ class Estimate:
                 "weights": self.need.weights,
                 "kv_cache": self.need.kv_cache,
                 "activations": self.need.activations,
+                "verification": self.need.verification,
                 "overhead": self.need.overhead,
                 "total": self.need.total,
                 "available": self.need.available,

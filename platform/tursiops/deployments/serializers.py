@@ -154,6 +154,7 @@ class MemorySerializer(serializers.Serializer[Any]):
     weights = serializers.IntegerField()
     kv_cache = serializers.IntegerField()
     activations = serializers.IntegerField()
+    verification = serializers.IntegerField(help_text="Logits of passes that check guesses; 0 without speculation")
     overhead = serializers.IntegerField()
     total = serializers.IntegerField()
     available = serializers.IntegerField()

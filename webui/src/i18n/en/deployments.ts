@@ -74,6 +74,7 @@ export const deployments = {
     weights: 'Weights',
     kv_cache: 'KV cache',
     activations: 'Activations',
+    verification: 'Checking guesses',
     overhead: 'Overhead',
     free: 'Free',
     kvTokens: (tokens: string) => `The KV cache holds ${tokens} tokens.`,

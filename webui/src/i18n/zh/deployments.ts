@@ -75,6 +75,7 @@ export const deployments: typeof en = {
     weights: '权重',
     kv_cache: 'KV 缓存',
     activations: '激活',
+    verification: '草稿验证',
     overhead: '额外开销',
     free: '剩余',
     kvTokens: (tokens) => `KV 缓存可容纳 ${tokens} 个词元。`,

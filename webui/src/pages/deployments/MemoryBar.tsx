@@ -2,7 +2,7 @@ import type { Estimate } from '@/api/types'
 import { useText } from '@/i18n'
 import { formatBytes } from '@/ui/units'
 
-const PARTS = ['weights', 'kv_cache', 'activations', 'overhead'] as const
+const PARTS = ['weights', 'kv_cache', 'activations', 'verification', 'overhead'] as const
 
 /** The need of one replica, part by part, against what is available; a need beyond it runs over the mark. */
 export function MemoryBar({ memory }: { memory: Estimate['memory'] }) {
@@ -11,13 +11,14 @@ export function MemoryBar({ memory }: { memory: Estimate['memory'] }) {
   const scale = Math.max(memory.total, memory.available, 1)
   const share = (bytes: number) => `${(bytes / scale) * 100}%`
   const summary = text.needed(formatBytes(memory.total), formatBytes(memory.available))
-  const described = PARTS.map((part) => `${text[part]} ${formatBytes(memory[part])}`).join(', ')
+  const parts = PARTS.filter((part) => part !== 'verification' || memory[part] > 0)
+  const described = parts.map((part) => `${text[part]} ${formatBytes(memory[part])}`).join(', ')
   return (
     <div>
       <div className="muted small">{text.perReplica}</div>
       <strong>{summary}</strong>
       <div className="memory-bar" role="img" aria-label={`${summary}: ${described}`}>
-        {PARTS.map((part) => (
+        {parts.map((part) => (
           <div key={part} className={`part-${part}`} style={{ width: share(memory[part]) }} />
         ))}
         {memory.total > memory.available && (
@@ -25,7 +26,7 @@ export function MemoryBar({ memory }: { memory: Estimate['memory'] }) {
         )}
       </div>
       <dl className="memory-parts">
-        {PARTS.map((part) => (
+        {parts.map((part) => (
           <div key={part}>
             <dt>
               <span className={`key part-${part}`} aria-hidden /> {text[part]}
