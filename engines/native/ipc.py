@@ -84,7 +84,7 @@ class Ending(msgspec.Struct, array_like=True):
     id: int
     finish: Finish
     message: str = ""
-    code: str = ""  # of a time-out: TimeoutLayer
+    code: str = ""  # of a time-out: TimeoutLayer; of an error: INVALID_GRAMMAR, or "" for the engine's own
     drafted: int = -1  # tokens that were guessed for it and checked; −1 = the core does not say
 
 

@@ -201,9 +201,9 @@ class Scheduler:
     def _take_compiled(self, now: float) -> None:
         """Requests whose grammar has been compiled go to their place in the queue."""
         assert self.constraints is not None
-        for request, problem in self.constraints.begun(now):
+        for request, problem, code in self.constraints.begun(now):
             if request.finish is None and problem:
-                self.settle(request, Finish.ERROR, problem)
+                self.settle(request, Finish.ERROR, problem, code)
             elif request.finish is None:
                 self.waiting.arrive(request)
 
@@ -443,7 +443,7 @@ class Scheduler:
             self.speculator.committed(plan, output.verified, said.drawn)
         for broken in said.broken:
             assert broken.matcher is not None
-            self.settle(broken, Finish.ERROR, broken.matcher.error)
+            self.settle(broken, Finish.ERROR, broken.matcher.error, broken.matcher.code)
         for row, stop in said.ended:
             request = table.requests[row]
             assert request is not None

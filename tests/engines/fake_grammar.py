@@ -15,7 +15,7 @@ from engines.native.speculation.tree import Tree
 class CountingMatcher:
     def __init__(self) -> None:
         self.seen = 0
-        self.complete, self.error = False, ""
+        self.complete, self.error, self.code = False, "", ""
 
     @property
     def bits(self) -> np.ndarray:
@@ -34,7 +34,7 @@ class CountingConstraints:
     def compiling(self, alive: Container[int]) -> int:
         return sum(number in alive for number in self._compiling)
 
-    def begun(self, now: float) -> list[tuple[Request, str]]:
+    def begun(self, now: float) -> list[tuple[Request, str, str]]:
         done = []
         for number, (request, turns) in list(self._compiling.items()):
             if request.finish is not None:
@@ -44,7 +44,7 @@ class CountingConstraints:
             else:
                 del self._compiling[number]
                 request.matcher = CountingMatcher()  # type: ignore[assignment]
-                done.append((request, ""))
+                done.append((request, "", ""))
         return done
 
     def followed(self, matcher: CountingMatcher, tree: Tree) -> tuple[Tree, np.ndarray]:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from engines.native.grammar.spec import BadGrammar
 
 if TYPE_CHECKING:
@@ -92,8 +94,7 @@ class Compiler:
         if self._vocabulary is None:
             self._vocabulary = self._make_vocabulary()
         compiled = llguidance.LLMatcher(self._vocabulary.tokenizer, source, log_level=0)
-        if compiled.is_error():
-            raise BadGrammar(readable(compiled.get_error()))
+        _begin(compiled, self._vocabulary.words)
         with self._lock:
             self._cache[source] = compiled
             self._held += weight(source)
@@ -103,12 +104,26 @@ class Compiler:
         return compiled
 
 
+def _begin(compiled: Any, words: int) -> None:
+    """Ask for the first mask here, where no step waits for it: what the library finds on the way serves all copies.
+    Raises BadGrammar: some grammars compile and allow nothing, or are over a limit, which a copy is told."""
+    bits = np.zeros(words, np.int32)
+    for matcher in (compiled, compiled.deep_copy()):
+        if not matcher.is_error():
+            matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+        if matcher.is_error():
+            raise BadGrammar(readable(matcher.get_error()))
+
+
 def weight(source: str) -> int:
     return max(BYTES_AT_LEAST, BYTES_PER_CHARACTER * len(source))
 
 
 def readable(message: str) -> str:
-    """The library's message: without its advice about options that a client can't set."""
+    """The library's message: without its advice about options that a client can't set, and without its own state."""
     if message.startswith("oneOf constraints are not supported"):
         return "oneOf is taken only where its alternatives exclude each other by a type or a constant; use anyOf"
-    return message.strip()[:_MESSAGE]
+    message = message.partition("\n<state>")[0].strip()
+    if message == "NoExtensionBias":
+        return "no text can follow it; give each recursive rule a way to end"
+    return message[:_MESSAGE]

@@ -17,7 +17,7 @@ import numpy as np
 from engines.native.config import EngineConfig
 from engines.native.grammar.compiler import Compiler
 from engines.native.grammar.matcher import Matcher, fill
-from engines.native.grammar.spec import BadGrammar, Think
+from engines.native.grammar.spec import INVALID_GRAMMAR, BadGrammar, Think
 from engines.native.speculation.tree import Tree
 from engines.native.step import Int32, TokenMasks
 
@@ -51,35 +51,36 @@ class Constraints:
         """How many requests of `alive` (ids) wait for their grammar."""
         return sum(request_id in alive for request_id in self._compiling)
 
-    def begun(self, now: float) -> list[tuple[Request, str]]:
-        """Requests that need not wait any longer, each with what is wrong with its grammar: "" where it has a matcher
-        now. `now`: time.monotonic(), s."""
-        done: list[tuple[Request, str]] = []
+    def begun(self, now: float) -> list[tuple[Request, str, str]]:
+        """Requests that need not wait any longer, each with what is wrong with its grammar and the code of that
+        (`Matcher.error` and `code`): "" where it has a matcher now. `now`: time.monotonic(), s."""
+        done: list[tuple[Request, str, str]] = []
         for request, future, deadline in list(self._compiling.values()):
             if request.finish is not None:  # its client left, or its time was up
                 future.cancel()
                 del self._compiling[request.id]
             elif future.done():
-                done.append((request, self._take(request, future)))
+                done.append((request, *self._take(request, future)))
             elif now >= deadline:
                 future.cancel()
-                done.append((request, f"the grammar was not compiled within {COMPILE_TIMEOUT_S:.0f} s; simplify it"))
+                late = f"the grammar was not compiled within {COMPILE_TIMEOUT_S:.0f} s; simplify it"
+                done.append((request, late, INVALID_GRAMMAR))
             elif deadline == math.inf:
                 self._compiling[request.id] = (request, future, now + COMPILE_TIMEOUT_S)
-        for request, _ in done:
+        for request, *_ in done:
             del self._compiling[request.id]
         return done
 
-    def _take(self, request: Request, future: Future[Any]) -> str:
+    def _take(self, request: Request, future: Future[Any]) -> tuple[str, str]:
         grammar = request.params.grammar
         assert grammar is not None
         try:
             compiled = future.result()
         except BadGrammar as error:
-            return f"the grammar cannot be compiled: {error}"
+            return f"the grammar cannot be compiled: {error}", INVALID_GRAMMAR
         except Exception as error:
             log.exception("request %d: its grammar could not be compiled", request.id)
-            return f"the engine could not compile the grammar: {type(error).__name__}: {error}"
+            return f"the engine could not compile the grammar: {type(error).__name__}: {error}", ""
         thinking = grammar.think is not None and opens(request.token_ids[: request.prompt_len], grammar.think)
         closed = grammar.think is not None and not thinking and closes(request.token_ids, grammar.think)
         try:
@@ -93,8 +94,8 @@ class Constraints:
             fill([request.matcher], self._executor)
         except Exception as error:
             log.exception("request %d: its grammar could not be begun", request.id)
-            return f"the engine could not begin the grammar: {type(error).__name__}: {error}"
-        return request.matcher.error
+            return f"the engine could not begin the grammar: {type(error).__name__}: {error}", ""
+        return request.matcher.error, request.matcher.code
 
     def followed(self, matcher: Matcher, tree: Tree) -> tuple[Tree, Int32]:
         """The guesses that the grammar allows, and int32 [1 + nodes, words], what may follow the token before them and

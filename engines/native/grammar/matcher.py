@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.native.grammar.spec import Think
+from engines.native.grammar.compiler import readable
+from engines.native.grammar.spec import INVALID_GRAMMAR, Think
 
 if TYPE_CHECKING:
     from engines.native.grammar.vocabulary import Vocabulary
 
 Int32 = NDArray[np.int32]
+_LIMIT = "too many"  # items, expressions, states: how the library says that a grammar went over one of its limits
 
 
 class _Phase(enum.Enum):
@@ -26,7 +28,8 @@ class _Phase(enum.Enum):
 
 class Matcher:
     """bits: int32 [words], the tokens that may come next (bit t % 32 of word t // 32). complete: the grammar is met and
-    nothing can follow. error: why it can't go on. Both are as of the last `fill`."""
+    nothing can follow. error: why it can't go on; code: whose fault that is, the grammar's (`INVALID_GRAMMAR`) or ours
+    (""). All are as of the last `fill`."""
 
     def __init__(
         self, compiled: Any, vocabulary: Vocabulary, stop_ids: Sequence[int], think: Think | None, thinking: bool
@@ -41,7 +44,7 @@ class Matcher:
         self._past: list[_Phase] = []  # the phase before each token
         self.bits: Int32 = np.zeros(vocabulary.words, np.int32)
         self.complete = False
-        self.error = ""
+        self.error = self.code = ""
 
     def advance(self, token: int) -> None:
         """`token` was drawn. One that the grammar does not allow leaves an `error`. `fill` must follow."""
@@ -55,7 +58,14 @@ class Matcher:
                 return
             self._phase = _Phase.ANSWER
         if not self._compiled.consume_token(token):
-            self.error = f"token {token} does not follow the grammar: {self._compiled.get_error()[:300]}"
+            said = readable(self._compiled.get_error())
+            if _LIMIT in said.lower():
+                self._refuse(f"the grammar became too complex: {said}")
+            else:
+                self.error = f"token {token} does not follow the grammar: {said}"
+
+    def _refuse(self, reason: str) -> None:
+        self.error, self.code = reason, INVALID_GRAMMAR
 
     def rollback(self, tokens: int) -> None:
         """Take back the last `tokens` (≤ those advanced). `fill` must follow."""
@@ -68,7 +78,7 @@ class Matcher:
         self._compiled.rollback(consumed)
         self._phase = past[0]
         del self._past[-tokens:]
-        self.complete, self.error = False, ""
+        self.complete, self.error, self.code = False, "", ""
 
     def copy(self) -> Matcher:
         """One that stands at the same place, and goes its own way."""
@@ -92,11 +102,12 @@ class Matcher:
             bits[:] = -1
             _clear(bits, (*self._ends, *self._stops))
         elif self._compiled.is_error():
-            self.error = f"the grammar became too complex: {self._compiled.get_error()[:300]}"
+            self._refuse(f"the grammar became too complex: {readable(self._compiled.get_error())}")
         else:
             if not any_left:
                 self.complete = may_end
-                self.error = "" if may_end else "no token of this model can follow in the grammar"
+                if not may_end:
+                    self._refuse("no token of this model can follow in the grammar")
             if may_end:
                 _set(bits, self._stops)
             if self._phase is _Phase.UNDECIDED and self._think is not None:

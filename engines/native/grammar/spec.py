@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+INVALID_GRAMMAR = "invalid_grammar"
+"""Code of an ending that the request's own grammar has caused, however late that showed."""
+
 
 class BadGrammar(ValueError):
     """A grammar that cannot be used. The message names the part at fault, the reason, and what is supported."""
@@ -20,7 +23,8 @@ class Think:
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """source: in the compiler's own notation, checked at the door (`engines.native.grammar.sources`).
-    think: the model may think first."""
+    think: the model may think first. field: what the request calls it, for messages."""
 
     source: str
     think: Think | None = None
+    field: str = ""

@@ -259,7 +259,7 @@ def generator_for(generation: Generation) -> type[Generator]:
 def _followers(stream: Stream) -> TopTokens:
     ending = stream.ending
     if ending is not None and ending.finish not in (Finish.STOP, Finish.LENGTH):
-        raise failure(ending)
+        raise failure(ending, stream.params)
     top = stream.top[0] if stream.top else None
     if top is None:
         raise ApiError(500, "the engine gave no log-probabilities", code="engine_error")

@@ -9,13 +9,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from engines.native.grammar.spec import INVALID_GRAMMAR
 from engines.native.ipc import Ending, PromptLogprobs, TopTokens
 from engines.native.request import NO_TIMEOUTS, Finish, SamplingParams, TimeoutLayer, Timeouts
 from engines.native.serve.beam_options import BeamOptions
 from engines.native.serve.detokenize import Detokenizer
 from engines.native.serve.endings import PLAIN, Endings, TextEnd
 from engines.native.serve.engine import Engine
-from engines.native.serve.errors import ApiError
+from engines.native.serve.errors import ApiError, invalid
 from engines.native.serve.parsers.reasoning import ReasoningSplitter, ReasoningTags
 from engines.native.serve.sourced import AnswerSources, Piece, merged
 from engines.native.serve.stream import Stream
@@ -174,7 +175,7 @@ class Answer:
         if self.finish is None and ending is not None:
             late = ending.finish is Finish.TIMEOUT and self.tokens > 0  # a stream keeps what it has
             if ending.finish not in (Finish.STOP, Finish.LENGTH) and not late:
-                raise failure(ending)
+                raise failure(ending, self.stream.params)
             self.finish = ending.finish
             pieces.append(self._rest(delta))
         if self._splitter is not None and self._splitter.over:
@@ -214,12 +215,15 @@ class Answer:
         return text if met else text + self._stops.flush()
 
 
-def failure(ending: Ending) -> ApiError:
-    """What a client gets for a request that ended so."""
+def failure(ending: Ending, params: SamplingParams) -> ApiError:
+    """What a client gets for a request that ended so. params: what it had asked for."""
     if ending.finish is Finish.TIMEOUT:
         return ApiError(504, ending.message, code=ending.code)
     if ending.finish is Finish.ABORT:
         return ApiError(503, ending.message or "the request was aborted", code="aborted")
+    if ending.code == INVALID_GRAMMAR and params.grammar is not None:  # it compiled, and could not be followed
+        field = params.grammar.field
+        return invalid(field, f"{field} cannot be used: {ending.message}", ending.code)
     return ApiError(500, ending.message, code="engine_error")
 
 
@@ -322,7 +326,7 @@ class Generator:
                 target = whole[delta.index]
                 ending = self._answers[delta.index].stream.ending
                 if delta.finish is Finish.TIMEOUT and ending is not None:
-                    raise failure(ending)  # an answer that is not whole, and nothing of it was sent
+                    raise failure(ending, self._generation.params)  # it is not whole, and nothing of it was sent
                 target.text += delta.text
                 target.reasoning += delta.reasoning
                 target.logprobs += delta.logprobs

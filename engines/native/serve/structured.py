@@ -75,7 +75,7 @@ async def compiled(source: str, param: str, model: ServedModel, *, thinks: bool)
     except BadGrammar as error:
         raise invalid(param, f"{param} cannot be used: {error}", "invalid_grammar") from error
     think = Think(model.think.begin, model.think.end) if thinks and model.think is not None else None
-    return Grammar(source, think)
+    return Grammar(source, think, param)
 
 
 def asked(body: Body) -> Asked | None:

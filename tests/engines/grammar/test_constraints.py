@@ -16,9 +16,9 @@ from engines.native.grammar import constraints as module
 from engines.native.grammar import sources
 from engines.native.grammar.compiler import Compiler
 from engines.native.grammar.constraints import Constraints, closes, opens
-from engines.native.grammar.spec import Grammar, Think
+from engines.native.grammar.spec import INVALID_GRAMMAR, Grammar, Think
 from engines.native.offline import Generated, Offline
-from engines.native.request import Finish, SamplingParams
+from engines.native.request import Finish, Request, SamplingParams
 from evaluation.benchmarks.random_model import TINY, random_runner
 from tests.engines.grammar.tokens import END, SIZE, THINK, TOKENS, UNTHINK, VOCABULARY
 
@@ -164,6 +164,45 @@ def test_a_grammar_that_does_not_compile_ends_its_request_alone() -> None:
     assert bad.finish is Finish.ERROR
     assert "unclosed group" in bad.message
     assert (text(good), good.finish) == ("a", Finish.STOP)
+
+
+def test_whose_fault_it_is_that_a_grammar_cannot_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own where it allows nothing or goes over a limit, however late that shows; the engine's where that fails."""
+    made = engine()
+    codes = codes_by_message(made, monkeypatch)
+    nothing, late = sources.from_schema({"$ref": "#"}), sources.from_grammar('root ::= "a" root')
+    empty, deep, fine = made.generate(
+        [[1, 2]] * 3, [params(each) for each in (nothing, late, sources.from_choice(["a"]))]
+    )
+    assert (text(fine), fine.finish) == ("a", Finish.STOP)
+    assert "no text can follow it" in empty.message
+    assert "became too complex: parser error: Too many items" in deep.message
+    assert "<state>" not in empty.message + deep.message
+    assert [codes[each.message] for each in (empty, deep, fine)] == [INVALID_GRAMMAR, INVALID_GRAMMAR, ""]
+
+    monkeypatch.setattr(module.Matcher, "advance", _fails)
+    (broken,) = made.generate([[1, 2]], params(sources.from_choice(["ab"])))
+    assert "the engine could not follow the grammar" in broken.message
+    assert codes[broken.message] == ""
+    assert made.scheduler.check() == []
+
+
+def codes_by_message(made: Offline, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of each ending from now on."""
+    codes: dict[str, str] = {}
+    settle = made.scheduler.settle
+
+    def recorded(request: Request, finish: Finish | None, message: str = "", code: str = "") -> None:
+        if finish is not None:
+            codes[message] = code
+        settle(request, finish, message, code)
+
+    monkeypatch.setattr(made.scheduler, "settle", recorded)
+    return codes
+
+
+def _fails(*_: object) -> None:
+    raise RuntimeError("broken")
 
 
 def test_one_that_takes_too_long_ends_with_a_time_out_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
+from engines.native.grammar.spec import INVALID_GRAMMAR, Grammar
 from engines.native.ipc import Ending
 from engines.native.loader.model_files import open_model
 from engines.native.request import Finish, SamplingParams
 from engines.native.serve.errors import ApiError
-from engines.native.serve.generate import Answer, Generation
+from engines.native.serve.generate import Answer, Generation, failure
 from engines.native.serve.model import ServedModel, load
 from engines.native.serve.parsers.reasoning import ReasoningTags
 from engines.native.serve.stream import Stream
@@ -164,6 +165,14 @@ def test_endings_that_are_no_success_are_errors(model: ServedModel, finish: Fini
     with pytest.raises(ApiError) as raised:
         growing.advance()
     assert (raised.value.status, raised.value.code, raised.value.message) == (status, code, "why")
+
+
+def test_a_grammar_that_could_not_be_followed_is_its_clients_mistake() -> None:
+    params = SamplingParams(grammar=Grammar("a", field="guided_regex"))
+    error = failure(Ending(1, Finish.ERROR, "too complex", INVALID_GRAMMAR), params)
+    assert (error.status, error.code, error.param) == (400, "invalid_grammar", "guided_regex")
+    assert str(error) == "guided_regex cannot be used: too complex"
+    assert failure(Ending(1, Finish.ERROR, "why"), params).status == 500, "the engine's own"
 
 
 def test_a_time_out_after_the_first_token_keeps_what_came(model: ServedModel) -> None:
