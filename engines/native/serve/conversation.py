@@ -102,7 +102,8 @@ def _message(value: Any, param: str, no_content: str | None) -> dict[str, Any]:
         raise invalid(param, f"{param} must be an object", "invalid_type")
     role = value.get("role")
     if role not in _ROLES:
-        raise invalid(f"{param}.role", f"{param}.role is {str(role)[:40]!r}; it must be one of {', '.join(_ROLES)}")
+        said = "missing" if role is None else repr(str(role)[:40])
+        raise invalid(f"{param}.role", f"{param}.role is {said}; it must be one of {', '.join(_ROLES)}")
     if value.get("function_call"):
         refusal = f"{param}.function_call is the form before tool calls; send the call as tool_calls"
         raise invalid(f"{param}.function_call", refusal, "unsupported_value")

@@ -68,6 +68,9 @@ class ResponsesEndpoint:
         for name, neutral in _NEUTRAL.items():
             if body.get(name) is not None and body[name] not in neutral:
                 raise unsupported(name, _REASONS.get(name, f"{name} is not supported by this engine"))
+        for name in ("reasoning", "metadata"):
+            if body.get(name) is not None and not isinstance(body[name], dict):
+                raise invalid(name, f"{name} must be an object", "invalid_type")
         self.chat = ChatEndpoint(model, self._chat_body(), max_len)
 
     async def generation(self) -> Generation:
@@ -135,9 +138,8 @@ class ResponsesEndpoint:
         self._read_logprobs(chat)
         self._read_tools(chat)
         self._format = self._read_format(chat)
-        reasoning = body.get("reasoning")
-        if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
-            chat["reasoning_effort"] = reasoning["effort"]
+        if (effort := (body.get("reasoning") or {}).get("effort")) is not None:
+            chat["reasoning_effort"] = effort
         return chat
 
     def _read_logprobs(self, chat: validate.Body) -> None:

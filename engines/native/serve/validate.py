@@ -45,7 +45,8 @@ def integer(body: Body, name: str, default: int, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise invalid(name, f"{name} must be an integer, not {_type_name(value)}", "invalid_type")
     if not low <= value <= high:
-        raise invalid(name, f"{name} is {value}; it must be from {low} to {high}")
+        span = f"{low} or more" if low > -_INT64 and high >= _INT64 - 1 else f"from {low} to {high}"
+        raise invalid(name, f"{name} is {value}; it must be {span}")
     return value
 
 
