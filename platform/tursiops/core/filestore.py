@@ -1,23 +1,27 @@
 """Files known by the SHA-256 of their content, in one folder. Knows nothing of Django: importers run without it.
 
     <root>/sha256/<first two digits>/<digest>   complete files, never changed
+    <root>/noted/<first two digits>/<digest>    their size and time of change when their bytes were last known
     <root>/incoming/<key>/                      what is on its way in; partial downloads are resumed from here
 
-A file appears under its digest by one rename, when all its bytes are there and their digest is known.
+A file appears under its digest by one rename, when all its bytes are there and their digest is known. It may be a hard
+link of somebody's file, who may write to it later: what was noted tells that (`altered`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 CHUNK = 4 * 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -41,6 +45,14 @@ class StoreError(Exception):
 class Stored:
     sha256: str
     size: int  # bytes
+
+
+class _Note(NamedTuple):
+    """A file as it was when its bytes were last known. good: they were those of its digest."""
+
+    size: int  # bytes
+    changed_ns: int  # st_mtime_ns
+    good: bool
 
 
 def ignore(done: int) -> None:
@@ -104,7 +116,7 @@ class FileStore:
                 raise _explain(error, path) from error
             with path.open("rb") as source:
                 return self.put_stream(source, sha256=stored.sha256, size=stored.size, progress=progress)
-        self._publish(part, stored)
+        self._publish(part, stored, before.st_mtime_ns)  # what is written from now on is seen by `altered`
         return stored
 
     def put_stream(
@@ -150,8 +162,20 @@ class FileStore:
         except StoreError:
             return False
 
+    def altered(self, sha256: str) -> bool:
+        """Whether the bytes have become others than were put here. They are read only if size or time of change are
+        not those noted. Raises FileNotFoundError."""
+        stat = self.path_of(sha256).stat()
+        noted = self._noted(sha256)
+        if noted is not None and (noted.size, noted.changed_ns) == (stat.st_size, stat.st_mtime_ns):
+            return not noted.good
+        good = noted is None or self.verify(sha256)  # of a store that noted nothing yet, what is there is believed
+        self._note(sha256, _Note(stat.st_size, stat.st_mtime_ns, good))
+        return not good
+
     def remove(self, sha256: str) -> None:
         self.path_of(sha256).unlink(missing_ok=True)
+        self._note_path(sha256).unlink(missing_ok=True)
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Digest and stat of each complete file. `st_ctime` is when it was last put here."""
@@ -172,20 +196,42 @@ class FileStore:
         """Whether the file is in the store; marks it as just used, so that the garbage collector spares it."""
         path = self.path_of(stored.sha256)
         try:
-            if path.stat().st_size != stored.size:
-                return False  # cut short by a crash of the machine: the new one replaces it
-            os.utime(path)
+            stat = path.stat()
+            if stat.st_size != stored.size or self.altered(stored.sha256):
+                return False  # cut short by a crash of the machine, or written to: the new one replaces it
+            os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))  # moves st_ctime alone
         except OSError:
             return False
         return True
 
-    def _publish(self, part: Path, stored: Stored) -> None:
+    def _publish(self, part: Path, stored: Stored, changed_ns: int | None = None) -> None:
+        """`changed_ns`: st_mtime_ns when the digest was taken; None: nobody else can write to `part`."""
         path = self.path_of(stored.sha256)
         if self._is_there(stored):
             part.unlink(missing_ok=True)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(part, path)
+        changed_ns = path.stat().st_mtime_ns if changed_ns is None else changed_ns
+        self._note(stored.sha256, _Note(stored.size, changed_ns, True))
+
+    def _note_path(self, sha256: str) -> Path:
+        return self.root / "noted" / sha256[:2] / sha256
+
+    def _noted(self, sha256: str) -> _Note | None:
+        try:
+            size, changed_ns, good = map(int, self._note_path(sha256).read_text().split())
+        except (OSError, ValueError):
+            return None
+        return _Note(size, changed_ns, bool(good))
+
+    def _note(self, sha256: str, note: _Note) -> None:
+        """Where the disk has no room for it, the bytes are read again next time."""
+        with contextlib.suppress(OSError):
+            path, part = self._note_path(sha256), self._part()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(f"{note.size} {note.changed_ns} {int(note.good)}")
+            os.replace(part, path)
 
 
 def check_space(folder: Path, size: int) -> None:

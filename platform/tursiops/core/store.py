@@ -43,13 +43,20 @@ def register(sha256: str, size: int) -> Blob:
 
 
 def path_of(sha256: str) -> Path:
-    """Where the bytes lie on this node. Raises StoreError if they don't."""
+    """Where the bytes lie on this node. Raises StoreError if they don't, or have become others."""
     path = local().path_of(sha256)
     if not path.is_file():
         raise StoreError(
             "missing",
             f"file {sha256[:16]}… is not in the store of node {settings.NODE_NAME}",
             "Import the version again, or copy the file from a node that has it.",
+        )
+    if local().altered(sha256):
+        raise StoreError(
+            "wrong_digest",
+            f"file {sha256[:16]}… in the store of node {settings.NODE_NAME} was written to after it was registered: "
+            "its bytes have another SHA-256",
+            "Import the version again, from a file that nobody writes to.",
         )
     return path
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import io
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -95,6 +96,52 @@ def test_file_cut_short_in_the_store_is_replaced(store):
     store.path_of(stored.sha256).write_bytes(b"wei")
     store.put_stream(io.BytesIO(b"weights"))
     assert store.verify(stored.sha256)
+
+
+def test_a_linked_file_that_its_owner_writes_to_is_seen_and_replaced_by_a_good_one(store, tmp_path):
+    source, good = tmp_path / "weights.gguf", tmp_path / "again.gguf"
+    source.write_bytes(b"weights")
+    good.write_bytes(b"weights")
+    stored = store.put_file(source)
+    assert not store.altered(stored.sha256)
+    with source.open("r+b") as file:  # in place: the same file
+        file.write(b"WEIGHTS")
+    assert store.altered(stored.sha256)
+    assert store.claim(stored.sha256, stored.size) is None
+    store.put_file(good)
+    assert not store.altered(stored.sha256)
+    assert store.verify(stored.sha256)
+    assert source.read_bytes() == b"WEIGHTS"
+
+
+def test_bytes_are_read_again_only_after_a_change(store, tmp_path, monkeypatch):
+    source = tmp_path / "weights.gguf"
+    source.write_bytes(b"weights")
+    sha256 = store.put_file(source).sha256
+    reads = []
+    verify = FileStore.verify
+    monkeypatch.setattr(FileStore, "verify", lambda self, digest: reads.append(digest) or verify(self, digest))
+    store.claim(sha256, 7)  # marks it as used
+    assert not store.altered(sha256)
+    assert reads == []
+    os.utime(source)  # touched, no more
+    assert not store.altered(sha256)
+    assert not store.altered(sha256)
+    assert reads == [sha256]
+    source.write_bytes(b"weightz")
+    assert store.altered(sha256)
+    assert store.altered(sha256)
+    assert reads == [sha256] * 2, "of bad ones it is known, too"
+
+
+def test_what_an_older_release_has_stored_is_believed_as_it_is_found(store):
+    stored = store.put_stream(io.BytesIO(b"weights"))
+    shutil.rmtree(store.root / "noted")
+    assert not store.altered(stored.sha256)
+    store.path_of(stored.sha256).write_bytes(b"weightz")
+    assert store.altered(stored.sha256)
+    store.remove(stored.sha256)
+    assert not [path for path in (store.root / "noted").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("text", ["", "../../etc/passwd", "A" * 64, "0" * 63])
