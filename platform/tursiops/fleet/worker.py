@@ -49,6 +49,12 @@ class JobWorker:
         if self._starts and now - self._starts[-1] < _GRACE_S:
             return
         self._starts = [*self._starts[-9:], now]
+        try:
+            self._start()
+        except OSError as error:  # a full disk; engines and heartbeats go on without it
+            log.warning("worker.not_started", error=str(error))
+
+    def _start(self) -> None:
         with (self._folder / "worker.log").open("ab") as out:
             self._child = subprocess.Popen(
                 self.command(),
@@ -60,7 +66,12 @@ class JobWorker:
             )
         with contextlib.suppress(psutil.NoSuchProcess):
             started = identity.start_time(self._child.pid)
-            identity.write_launch(self._folder, identity.Launch("worker", 0, self._child.pid, started))
+            try:
+                identity.write_launch(self._folder, identity.Launch("worker", 0, self._child.pid, started))
+            except OSError:  # nobody would find it again
+                identity.end_group(self._child.pid, started)
+                self._child.wait()
+                raise
         log.info("worker.started", pid=self._child.pid, earlier_starts=len(self._starts) - 1)
 
     def stop(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import IO
 
 from tursiops.fleet.backends import identity
 from tursiops.supervisor import state
@@ -70,7 +72,10 @@ class Processes:
 
     async def _stop_engines(self) -> None:
         """The node's own command ends them and says so in their rows; what it leaves is killed."""
-        with (self.logs / "stop-engines.log").open("wb") as log:
+        with contextlib.ExitStack() as stack:
+            log: IO[bytes] | int = asyncio.subprocess.DEVNULL
+            with contextlib.suppress(OSError):  # a full disk: they must end all the same
+                log = stack.enter_context((self.logs / "stop-engines.log").open("wb"))
             process = await asyncio.create_subprocess_exec(
                 *django("node", "--stop-engines", "--skip-checks"),
                 stdin=asyncio.subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -75,6 +76,21 @@ def test_broken_worker_is_not_started_in_a_loop(make):
         child.ensure()
         time.sleep(0.01)
     assert len(child._starts) <= 2
+
+
+def test_one_that_cannot_be_written_down_is_ended_and_the_node_goes_on(make, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    child = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.identity, "write_launch", full)
+        child.ensure()
+        assert child._running() is None
+        assert child._child.poll() is not None, "nobody would find it again"
+    time.sleep(0.4)
+    child.ensure()
+    assert child._running() is not None
 
 
 def test_stubborn_worker_is_ended(make):

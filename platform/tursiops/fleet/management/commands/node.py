@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -152,9 +153,9 @@ class OnlyOne:
                     holder = self._file.read().strip() or "unknown"
                     raise CommandError(f"Another node process (pid {holder}) runs here. Stop it first.") from None
                 time.sleep(0.1)
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        os.ftruncate(self._file.fileno(), 0)
+        with contextlib.suppress(OSError):  # a full disk: the number is for people alone
+            os.write(self._file.fileno(), str(os.getpid()).encode())
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
