@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
 from tursiops.core.errors import body
@@ -35,10 +35,14 @@ The REST API works meanwhile: <a href="/api/v1/docs">/api/v1/docs</a>.</p>
 """
 
 
-@require_safe
+@csrf_exempt  # nothing is changed here, and a program that sends to a wrong address must be told so, not of a cookie
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
     """index.html, whatever the path: the console's own router reads it. Never stored, so an update is seen at once."""
+    if request.method not in ("GET", "HEAD"):
+        message = f"{request.path} is a page of the console; it takes GET, not {request.method}."
+        hint = "Models answer under /v1; the platform's own addresses are listed at /api/v1/docs."
+        return JsonResponse(body("method_not_allowed", message, hint), status=405, headers={"Allow": "GET, HEAD"})
     try:
         content = (DIST / "index.html").read_bytes()
     except FileNotFoundError:
@@ -61,6 +65,7 @@ def public_file(request: HttpRequest, name: str) -> HttpResponse:
     return _file(request, DIST, name, ONE_DAY)
 
 
+@csrf_exempt
 def unknown_api(request: HttpRequest) -> JsonResponse:
     """Programs get the API's error shape, not the console's page, for an address that does not exist."""
     return JsonResponse(

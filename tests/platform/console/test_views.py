@@ -3,6 +3,7 @@
 import gzip
 
 import pytest
+from django.test import Client
 from tursiops.console import views
 
 INDEX = b"<!doctype html><title>Tursiops</title>"
@@ -84,8 +85,15 @@ def test_programs_get_json_for_an_unknown_address(client, dist, path):
     assert path in response.json()["error"]["message"]
 
 
-def test_pages_are_read_only(client, dist):
-    assert client.post("/models").status_code == 405
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [("/tokenize", 405, "method_not_allowed"), ("/models", 405, "method_not_allowed"), ("/api/v1/x", 404, "not_found")],
+)
+def test_what_is_sent_to_a_wrong_address_is_refused_in_json_and_not_for_a_cookie(dist, path, status, code):
+    response = Client(enforce_csrf_checks=True).post(path, {"prompt": "hi"}, content_type="application/json")
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == code
+    assert path in response.json()["error"]["message"]
 
 
 def test_console_that_was_not_built_says_how_to_build_it(client, tmp_path, monkeypatch):
