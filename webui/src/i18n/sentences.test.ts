@@ -31,6 +31,10 @@ describe('sentences of the platform in Chinese', () => {
     ],
     ['The engine ended with exit code 1.', '引擎以退出码 1 结束。'],
     [
+      "the prompt has 15100 tokens and the model's context length is 8192 tokens; shorten messages to at most 8191 tokens",
+      '提示有 15100 个词元，超出模型的上下文长度 8192 个词元；请缩短到 8191 个词元以内。',
+    ],
+    [
       'Gate fast: e2el.p95 is 812 ms in the run of nightly on demo; at most 500 ms is asked.',
       '门禁 fast：在 nightly on demo 的运行中 e2el.p95 为 812 ms；要求至多 500 ms。',
     ],

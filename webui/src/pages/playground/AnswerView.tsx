@@ -53,6 +53,9 @@ export const AnswerView = memo(function AnswerView(props: { answer: Answer; tint
   )
 })
 
+/** An engine's words with a capital: to programs they begin with the field at fault. */
+const begun = (text: string) => text.charAt(0).toUpperCase() + text.slice(1)
+
 function AnswerError({ error }: { error: NonNullable<Answer['error']> }) {
   const t = useText()
   const said = useSaid()
@@ -62,6 +65,12 @@ function AnswerError({ error }: { error: NonNullable<Answer['error']> }) {
   }
   const { message, hint } = known[error.code] ?? error
   return (
-    <Alert type="error" showIcon role="alert" title={said(message)} description={said(hint) || undefined} />
+    <Alert
+      type="error"
+      showIcon
+      role="alert"
+      title={begun(said(message))}
+      description={said(hint) || undefined}
+    />
   )
 }
