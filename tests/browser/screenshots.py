@@ -1,11 +1,15 @@
-"""Retakes docs/screenshots from a platform of its own: `python -m tests.browser.screenshots`. Look at each one then.
+"""Retakes docs/screenshots from a platform of its own: `python -m tests.browser.screenshots [NAME…]`. Look at each one
+then.
 
-Everything on them is real: the demo model answers, and the traffic is that of this program.
+Everything on them is real: the demo model answers, and the traffic is that of this program. Each picture is taken in
+both themes, and once in Chinese.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +26,8 @@ from tests.running import ROOT, Running, until
 FOLDER = ROOT / "docs" / "screenshots"
 EXACT = f"{MODEL}-float32"
 WIDTH = 1280
+LOOKS = {"light": ("light", "en-US"), "dark": ("dark", "en-US"), "zh": ("light", "zh-CN")}
+"""What a file's name ends with → (theme, language)."""
 QUESTIONS = ["What is the capital of France?", "Name the largest ocean.", "What is the opposite of hot?"]
 TRAFFIC_S = 90.0
 
@@ -59,14 +65,17 @@ class Camera:
     platform: Platform
     browser: Browser
     state: dict
+    wanted: list[str]  # names; empty: all
 
-    def take(self, name: str, themes: tuple[str, ...], height: int, act: Callable[[Page], object]) -> None:
+    def take(self, name: str, height: int, act: Callable[[Page], object]) -> None:
         """`act` brings a fresh page to what is to be seen."""
-        for theme in themes:
+        if self.wanted and name not in self.wanted:
+            return
+        for look, (theme, language) in LOOKS.items():
             context = self.browser.new_context(
                 base_url=self.platform.url,
                 storage_state=self.state,
-                locale="en-US",
+                locale=language,
                 color_scheme=theme,
                 viewport={"width": WIDTH, "height": height},
                 device_scale_factor=2,
@@ -75,9 +84,9 @@ class Camera:
             page = context.new_page()
             act(page)
             page.mouse.move(4, 4)  # over nothing
-            page.screenshot(path=FOLDER / f"{name}-{theme}.png")
+            page.screenshot(path=FOLDER / f"{name}-{look}.png")
             context.close()
-            print(f"{name}-{theme}.png", flush=True)
+            print(f"{name}-{look}.png", flush=True)
 
 
 def shows(path: str) -> Callable[[Page], object]:
@@ -90,13 +99,13 @@ def shows(path: str) -> Callable[[Page], object]:
 
 
 def ask(page: Page, prompt: str) -> None:
-    page.get_by_label("Message", exact=True).fill(prompt)
+    page.locator(".composer textarea").fill(prompt)
     page.keyboard.press("Enter")
 
 
 def without_chance(page: Page) -> None:
-    page.get_by_role("button", name="Parameters").click()
-    page.get_by_label("Temperature").fill("0")
+    page.get_by_role("button", name=re.compile("Parameters|参数")).click()
+    page.locator("#parameter-temperature").fill("0")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -140,16 +149,16 @@ def main() -> None:
         browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         context = browser.new_context(base_url=platform.url)
         sign_in(context.new_page(), platform)
-        camera = Camera(platform, browser, {**context.storage_state(), "origins": []})
+        camera = Camera(platform, browser, {**context.storage_state(), "origins": []}, sys.argv[1:])
         prepare(platform)
         detail = f"/deployments/{platform.deployment(MODEL)['id']}"
-        camera.take("playground-stream", ("light",), 760, streaming)  # and the checklist's last step
-        camera.take("overview", ("light", "dark"), 880, shows("/"))
-        camera.take("models", ("light",), 480, shows("/models"))
-        camera.take("deployment", ("light", "dark"), 640, shows(detail))
-        camera.take("playground-compare", ("light", "dark"), 760, comparing)
-        camera.take("playground-guessed", ("light", "dark"), 620, guessing)
-        camera.take("deployment-speculation", ("light", "dark"), 860, shows(f"{detail}?tab=speculation&window=start"))
+        camera.take("playground-stream", 760, streaming)  # and the checklist's last step
+        camera.take("overview", 880, shows("/"))
+        camera.take("models", 480, shows("/models"))
+        camera.take("deployment", 640, shows(detail))
+        camera.take("playground-compare", 760, comparing)
+        camera.take("playground-guessed", 620, guessing)
+        camera.take("deployment-speculation", 860, shows(f"{detail}?tab=speculation&window=start"))
         browser.close()
 
 
