@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from evaluation.schema import NotNegative, Objective, Positive, Spec
+from evaluation.schema import NotNegative, Objective, Positive, RequestRecord, Spec
 
 KEPT = 5_000
 """Pairs of lengths that a fitted profile keeps, evenly chosen in time."""
@@ -69,6 +69,14 @@ class Arrivals(Spec, kw_only=True, frozen=True):
         return self.rate * self.peak_factor
 
 
+class Guesses(Spec, kw_only=True, frozen=True):
+    """What speculation makes of this traffic, of a request and a pass: tokens told, and guesses checked to tell them.
+    1 and 0: nothing is guessed."""
+
+    tokens: Annotated[float, Meta(ge=1)] = 1.0
+    checked: NotNegative = 0.0
+
+
 class Drawn(NamedTuple):
     """Tokens of as many requests."""
 
@@ -81,6 +89,7 @@ class BusinessProfile(Spec, kw_only=True, frozen=True):
     name: str
     arrivals: Arrivals
     lengths: Lengths
+    guesses: Guesses = Guesses()
     groups: list[PrefixGroup] = []  # empty: nothing is shared
     slo: list[Objective] = []
     weights: dict[str, NotNegative] = {}  # of metrics in a score; never instead of the objectives
@@ -116,7 +125,28 @@ def read_profile(data: bytes | str | Mapping[str, Any]) -> BusinessProfile:
         raise ProfileError(f"profile: {error}; docs/planner.md has an example") from error
     for at, lengths in [("$.lengths", profile.lengths), *_own_lengths(profile)]:
         _check(at, lengths)
+    told, checked = profile.guesses.tokens, profile.guesses.checked
+    if told > 1 + checked:
+        raise ProfileError(
+            f"$.guesses.tokens: {told:g} are more than 1 and all {checked:g} guesses that were checked; give both as "
+            "they were measured together"
+        )
     return profile
+
+
+def guesses_in(records: Iterable[RequestRecord]) -> Guesses:
+    """From what answers tell of themselves in their usage (docs/speculation.md).
+
+    Each pass of a request tells one token that nobody guessed, and the first token is the prompt's own."""
+    passes = guessed = rejected = 0
+    for record in records:
+        accepted = record.accepted_tokens or 0
+        passes += max(0, (record.output_tokens or 0) - 1 - accepted)
+        guessed += accepted
+        rejected += record.rejected_tokens or 0
+    if not passes:
+        return Guesses()
+    return Guesses(tokens=1 + guessed / passes, checked=(guessed + rejected) / passes)
 
 
 def fixed(user: int, output: int) -> Lengths:

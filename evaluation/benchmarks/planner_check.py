@@ -1,10 +1,12 @@
 """The planner against measurement: a native engine on the demo model is calibrated, planned, and then loaded.
 
-    python -m evaluation.benchmarks.planner_check [--model FILE.gguf] [--dtype int8] [--out FOLDER]
+    python -m evaluation.benchmarks.planner_check [--model FILE.gguf] [--dtype int8] [--speculation auto] [--out FOLDER]
 
-Under five minutes on two quiet cores. Memory: the engine's own count (/debug/memory) beside the plan's. Latency: a
+Under seven minutes on two quiet cores. Memory: the engine's own count (/debug/memory) beside the plan's. Latency: a
 Poisson load at a share of the planned capacity, run by `python -m evaluation run`. Throughput: as many requests at once
-as a burst, whose end is simulated. Nothing that is compared was calibrated with: other lengths, other batches.
+as a burst, whose end is simulated. Nothing that is compared was calibrated with: other lengths, other batches. How well
+answers can be guessed is the traffic's own, as their lengths are: it is taken from requests before those that are
+compared, of the same kind and none of them the same.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from evaluation.planner.confirm import TARGETS
 from evaluation.planner.roofline import Roof
 from evaluation.planner.simulate import Limits, Work, simulate
 from evaluation.planner.util_grid import Timing
-from evaluation.profile import Arrivals, BusinessProfile, Lengths
+from evaluation.profile import Arrivals, BusinessProfile, Guesses, Lengths, guesses_in
 from evaluation.quality.instance import Instance, end_on_signals
 from evaluation.schema import Endpoint, RequestRecord, ResultDoc, read_result
 from evaluation.workload.item import Item, Turn, plan
@@ -47,10 +49,13 @@ SEQUENCES, LENGTH, STEP_TOKENS = 16, 2048, 512
 KV_BYTES = 256 * 2**20
 PROMPT, OUTPUT = 96, 40
 BURST = 20
+WARM_UP_S = 20.0
 SHARE = 0.55
 """Of the planned capacity that the latencies are measured at."""
 KEY = "TURSIOPS_PLANNER_CHECK_KEY"
-RECIPE = Recipe(rows=(1, 3, 8), contexts=(64, 320), prompts=(32, 192, 480), step_tokens=STEP_TOKENS)
+RECIPE = Recipe(
+    rows=(1, 3, 8, 16), contexts=(64, 320), prompts=(32, 192, 480), beside=(48, 192), step_tokens=STEP_TOKENS
+)
 
 Triple = tuple[str, str, float, float, float | None]
 """(metric, unit, predicted, measured, target)"""
@@ -80,34 +85,33 @@ def memory_figures(instance: Instance, timing: Timing, kv_dtype: str) -> list[Tr
     ]
 
 
-async def burst(endpoint: Endpoint, key: str, timing: Timing) -> Triple:
-    """All at once: requests/s until the last answer's end."""
-    chooser = np.random.default_rng(9)
+async def burst(endpoint: Endpoint, key: str, seed: int) -> list[RequestRecord]:
+    """All at once."""
+    chooser = np.random.default_rng(seed)
     items = [
         Item(turns=[Turn(prompt=chooser.integers(1000, 30_000, PROMPT).tolist(), max_tokens=OUTPUT)])
         for _ in range(BURST)
     ]
     records: list[RequestRecord] = []
-    extra = {"temperature": 0, "ignore_eos": True}
-    endpoint = msgspec.structs.replace(endpoint, extra_body=extra)
+    endpoint = msgspec.structs.replace(endpoint, extra_body={"temperature": 0, "ignore_eos": True})
     await send(plan(items), endpoint, on_record=records.append, concurrency=BURST, api_key=key)
-    ends = [record.end_ns for record in records if record.status == "ok" and record.end_ns is not None]
-    begun = min(record.sent_ns for record in records if record.sent_ns is not None)
-    if len(ends) < BURST:
-        raise RuntimeError(f"{BURST - len(ends)} of {BURST} requests of the burst failed")
-    work = Work(np.zeros(BURST), *(np.full(BURST, float(each)) for each in (PROMPT, 0, OUTPUT)))
+    if failed := [record.error for record in records if record.status != "ok"]:
+        raise RuntimeError(f"{len(failed)} of {BURST} requests of the burst failed: {failed[0]}")
+    return records
+
+
+def throughput(timing: Timing, before: list[RequestRecord], records: list[RequestRecord]) -> Triple:
+    """Requests/s until the last answer's end. before: another burst, which tells how well its answers are guessed."""
+    begun = min(record.sent_ns or 0 for record in records)
+    measured = BURST / ((max(record.end_ns or 0 for record in records) - begun) / 1e9)
+    prompt, cached, output = (np.full(BURST, float(each)) for each in (PROMPT, 0, OUTPUT))
+    work = Work(np.zeros(BURST), prompt, cached, output, guesses_in(before))
     planned = simulate(work, Limits(SEQUENCES, STEP_TOKENS), timing.seconds)
-    return (
-        "throughput of a burst",
-        "req/s",
-        planned.rate,
-        BURST / ((max(ends) - begun) / 1e9),
-        TARGETS["requests_per_s"],
-    )
+    return "throughput of a burst", "req/s", planned.rate, measured, TARGETS["requests_per_s"]
 
 
-def load_test(url: str, model: str, key: str, rate: float, seconds: float) -> ResultDoc:
-    """A Poisson load by evaluation's own runner, in a process of its own."""
+def load_test(url: str, model: str, key: str, rate: float, seconds: float) -> tuple[ResultDoc, list[RequestRecord]]:
+    """A Poisson load by evaluation's own runner, in a process of its own. Also gives the requests of its warm-up."""
     spec = {
         "name": "planner_check",
         "endpoint": {
@@ -117,38 +121,31 @@ def load_test(url: str, model: str, key: str, rate: float, seconds: float) -> Re
         "dataset": {"kind": "synthetic", "prompt": {"mean": PROMPT}, "output": {"mean": OUTPUT}},
         "load": {"kind": "rate", "rate": rate},
         "min_requests": max(20, int(rate * seconds * 0.8)),
-        "warm_up_s": 5.0,
+        "warm_up_s": WARM_UP_S,
         "steady": {"min_s": seconds * 0.8, "max_s": seconds},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ts-planner-") as folder:
         path = Path(folder) / "given.json"
         path.write_text(json.dumps(spec))
-        argv = [
-            sys.executable,
-            "-m",
-            "evaluation",
-            "run",
-            str(path),
-            "--out",
-            str(Path(folder) / "run"),
-            "--progress",
-            "json",
-        ]
+        out = Path(folder) / "run"
+        argv = [sys.executable, "-m", "evaluation", "run", str(path), "--out", str(out), "--progress", "json"]
         done = subprocess.run(
             argv, env={**os.environ, KEY: key}, capture_output=True, text=True, check=False, timeout=280
         )
-        result = Path(folder) / "run" / "result.json"
-        if not result.is_file():
+        result, requests = out / "result.json", out / "requests.jsonl"
+        if not result.is_file() or not requests.is_file():
             raise RuntimeError(f"the load test left no result: {done.stdout[-1000:]} {done.stderr[-1000:]}")
-        return read_result(result.read_bytes())
+        records = [msgspec.json.decode(line, type=RequestRecord) for line in requests.read_bytes().splitlines()]
+        return read_result(result.read_bytes()), [record for record in records if record.warm_up]
 
 
-def latency_figures(timing: Timing, result: ResultDoc, rate: float) -> list[Triple]:
+def latency_figures(timing: Timing, result: ResultDoc, rate: float, guesses: Guesses) -> list[Triple]:
     """P50 of the level, beside a simulation of the same rate and lengths."""
     level = result.levels[0]
     profile = BusinessProfile(
-        name="check", arrivals=Arrivals(rate=rate), lengths=Lengths(pairs=[(PROMPT, OUTPUT)]), source="fixed lengths"
-    )
+        name="check", arrivals=Arrivals(rate=rate), lengths=Lengths(pairs=[(PROMPT, OUTPUT)]), guesses=guesses,
+        source="fixed lengths",
+    )  # fmt: skip
     outcomes = [
         predict.run(timing, predict.work_of(profile, rate, 600, seed=seed), Limits(SEQUENCES, STEP_TOKENS)).middle
         for seed in range(3)
@@ -175,43 +172,48 @@ def rows_of(case: str, figures: list[Triple]) -> list[Row]:
     return rows
 
 
-def check(model: Path, dtype: str, seconds: float) -> list[Row]:
+def check(model: Path, dtype: str, speculation: str, seconds: float) -> list[Row]:
     name = model.stem
     device, scheme = hardware.gpu("cpu2"), schemes.scheme(dtype)
     kv_dtype = default_kv(device, scheme)
     roof = Roof(model_of(model, name), device, scheme, kv_dtype)
     settings = {
         "device": "cpu", "dtype": dtype, "max_model_len": LENGTH, "max_num_seqs": SEQUENCES,
-        "kv_cache_bytes": KV_BYTES, "options": {"max_batched_tokens": STEP_TOKENS, "prefix_cache": False},
+        "kv_cache_bytes": KV_BYTES,
+        "options": {"max_batched_tokens": STEP_TOKENS, "prefix_cache": False, "speculation": speculation},
     }  # fmt: skip
     with Instance(model, name, **settings) as instance:
         endpoint = Endpoint(url=instance.url, model=name, api="completions")
         grid = asyncio.run(calibrate(endpoint, roof, RECIPE, api_key=instance.token, kv_dtype=kv_dtype))
         for point in grid.points:
-            print(f"  {point.op} at {point.rows:g} rows: {point.util:.3f}")
+            print(f"  {point.op} {point.kind} at {point.rows:g} rows: {point.util:.3f}")
         timing = Timing(roof, grid)
-        figures = [asyncio.run(burst(endpoint, instance.token, timing))]
+        before, records = (asyncio.run(burst(endpoint, instance.token, seed)) for seed in (8, 9))
+        figures = [throughput(timing, before, records)]
         mean = Mean(PROMPT, 0, OUTPUT)
         best = capacity.largest(timing, mean, Bounds(SEQUENCES, 1e9, STEP_TOKENS))
         if best is None:
             raise RuntimeError("the grid says that this machine serves nothing")
         rate = SHARE * best.rate
         print(f"planned capacity {best.rate:.2f} req/s; loading at {rate:.2f}", flush=True)
-        result = load_test(instance.url, name, instance.token, rate, seconds)
-        figures += latency_figures(timing, result, rate)
+        result, warm_up = load_test(instance.url, name, instance.token, rate, seconds)
+        guesses = guesses_in(warm_up)
+        print(f"{guesses.tokens:.2f} tokens a pass, {guesses.checked:.2f} guesses checked for them, as it warmed up")
+        figures += latency_figures(timing, result, rate, guesses)
         figures += memory_figures(instance, timing, kv_dtype)
-    return rows_of(f"{name} {dtype}", figures)
+    return rows_of(f"{name} {dtype}, speculation {speculation}", figures)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=DEMO)
     parser.add_argument("--dtype", choices=["int8", "float32"], default="int8")
+    parser.add_argument("--speculation", choices=["auto", "off"], default="auto", help="the engine's option")
     parser.add_argument("--seconds", type=float, default=75.0, help="of the load test")
     parser.add_argument("--out", type=Path, help="folder for planner_check.cpu.json")
     options = parser.parse_args(arguments)
     end_on_signals()
-    rows = check(options.model, options.dtype, options.seconds)
+    rows = check(options.model, options.dtype, options.speculation, options.seconds)
     print(report.table(rows))
     if options.out:
         name = f"{len(os.sched_getaffinity(0))} CPU cores"

@@ -74,6 +74,7 @@ class Exchange:
                     record.output_tokens = usage.completion_tokens
                 record.prompt_tokens = usage.prompt_tokens
                 record.cached_tokens = usage.cached_tokens
+                record.accepted_tokens, record.rejected_tokens = usage.accepted_tokens, usage.rejected_tokens
             for choice in chunk.choices:
                 if choice.finish_reason is not None:
                     self._finish = choice.finish_reason

@@ -87,14 +87,28 @@ class _CachedTokens(Struct):
     cached_tokens: int | None = None
 
 
+class _Guesses(Struct):
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
+
+
 class Usage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _CachedTokens | None = None
+    completion_tokens_details: _Guesses | None = None
 
     @property
     def cached_tokens(self) -> int | None:
         return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+    @property
+    def accepted_tokens(self) -> int | None:
+        return self.completion_tokens_details.accepted_prediction_tokens if self.completion_tokens_details else None
+
+    @property
+    def rejected_tokens(self) -> int | None:
+        return self.completion_tokens_details.rejected_prediction_tokens if self.completion_tokens_details else None
 
 
 class _Function(Struct):

@@ -25,8 +25,8 @@ from evaluation.planner.memory import Layout
 from evaluation.planner.model_spec import ModelSpec, SpecError, load
 from evaluation.planner.recommend import recommend
 from evaluation.planner.roofline import Roof
-from evaluation.profile import ProfileError, fit, read_profile
-from evaluation.schema import Endpoint, Objective, read_result
+from evaluation.profile import ProfileError, fit, guesses_in, read_profile
+from evaluation.schema import Endpoint, Objective, RequestRecord, read_result
 
 if TYPE_CHECKING:
     from evaluation.commands import Commands
@@ -51,6 +51,9 @@ def register(commands: Commands) -> None:
     fitting.add_argument("rows", type=Path, help="JSON list, or JSON lines, with the fields of UsageRecord")
     fitting.add_argument("--name", default="fitted")
     fitting.add_argument("--slo", action="append", default=[], metavar="METRIC:QUANTILE:MS", help="as ttft:0.95:800")
+    fitting.add_argument(
+        "--guessed", type=Path, help="requests.jsonl of a load test, for what speculation makes of them"
+    )
     fitting.add_argument("--out", type=Path, required=True)
     fitting.set_defaults(action=_told(_profile))
     live = actions.add_parser("calibrate", help="time a running engine's steps, or take them from a benchmark's file")
@@ -67,6 +70,7 @@ def register(commands: Commands) -> None:
     live.add_argument("--rows", type=_numbers, default=(1, 4, 16, 64), help="decode rows, as 1,8,64")
     live.add_argument("--contexts", type=_numbers, default=(128, 1024))
     live.add_argument("--prompts", type=_numbers, default=(64, 512, 2048))
+    live.add_argument("--beside", type=_numbers, default=(128,), help="prompts that are timed beside rows that decode")
     live.add_argument("--step-tokens", type=int, default=8192, help="the engine's max_batched_tokens")
     live.add_argument("--repeats", type=int, default=3)
     live.add_argument("--out", type=Path, required=True)
@@ -118,6 +122,10 @@ def _profile(options: argparse.Namespace) -> int:
     else:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     profile = fit(rows, options.name, slo=[_objective(each) for each in options.slo])
+    if options.guessed:
+        lines = options.guessed.read_bytes().splitlines()
+        records = [msgspec.json.decode(line, type=RequestRecord) for line in lines]
+        profile = msgspec.structs.replace(profile, guesses=guesses_in(records))
     _write(options.out, profile)
     prefixes = ", ".join(f"{group.prefix_tokens} tokens × {group.share:.0%}" for group in profile.groups)
     print(
@@ -139,8 +147,9 @@ def _calibrate(options: argparse.Namespace) -> int:
         )  # fmt: skip
     elif options.url:
         recipe = Recipe(
-            rows=options.rows, contexts=options.contexts, prompts=options.prompts, step_tokens=options.step_tokens,
-            repeats=options.repeats, last_id=min(30_000, roof.model.vocab), first_id=min(1_000, roof.model.vocab // 2),
+            rows=options.rows, contexts=options.contexts, prompts=options.prompts, beside=options.beside,
+            step_tokens=options.step_tokens, repeats=options.repeats, last_id=min(30_000, roof.model.vocab),
+            first_id=min(1_000, roof.model.vocab // 2),
         )  # fmt: skip
         endpoint = Endpoint(url=options.url, model=options.served)
         key = os.environ.get(options.key_env, "") if options.key_env else ""

@@ -1,15 +1,18 @@
 """How many requests per second one instance can serve, by a fixed point: fast, and what the simulator is started from.
 
 At rate r, prompts take the share r·t_prefill of the device's time and decodes the rest, so that
-TPOT = t_decode(B) / (1 − r·t_prefill) and B = r·(output − 1)·TPOT. B is bounded by rows and by the KV cache.
+TPOT = t_decode(B) / (1 − r·t_prefill) and B = r·(output − 1)·TPOT. B is bounded by rows and by the KV cache. Of a pass
+with guesses t_decode is the time by the tokens that it tells a row.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from evaluation.planner.roofline import Step, decode
+from evaluation.planner.roofline import Step
+from evaluation.planner.simulate import PLAIN, decode_pass
 from evaluation.planner.util_grid import Timing, prompt_steps
+from evaluation.profile import Guesses
 
 _ROUNDS = 40
 
@@ -20,6 +23,7 @@ class Mean(NamedTuple):
     prompt: float
     cached: float
     output: float
+    guesses: Guesses = PLAIN
 
     @property
     def context(self) -> float:
@@ -68,7 +72,9 @@ def _at_rate(timing: Timing, mean: Mean, bounds: Bounds, rate: float, filling: f
     most = min(float(bounds.sequences), bounds.kv_tokens / max(mean.prompt + mean.output, 1))
     rows = 1e-3
     for _ in range(_ROUNDS):
-        tpot = timing.seconds(decode(max(rows, 1.0), mean.context)) / free
+        many = max(rows, 1.0)
+        passed = decode_pass(timing.seconds, many, many * mean.context, mean.guesses)
+        tpot = passed.seconds / passed.tokens / free
         following = rate * (mean.output - 1) * tpot
         if following > most:
             return None

@@ -35,7 +35,7 @@ def work_of(profile: BusinessProfile, rate: float, count: int, *, prefix_hits: f
     at = simulate.arrivals(chooser, rate, count, profile.arrivals.burstiness)
     cached = drawn.prefix * (chooser.random(count) < prefix_hits)
     prompt = np.maximum(drawn.prefix - cached + drawn.user, 1.0)
-    return Work(at, prompt, cached, np.maximum(np.round(drawn.output), 1.0))
+    return Work(at, prompt, cached, np.maximum(np.round(drawn.output), 1.0), profile.guesses)
 
 
 def run(timing: Timing, work: Work, limits: Limits) -> Ends:

@@ -100,7 +100,7 @@ class _Demand(Struct, kw_only=True, frozen=True):
             target = (ttft.limit_ms + tpot.limit_ms * (output - 1)) / 1e3
         limits = {"tpot_s": tpot.limit_ms / 1e3 if tpot else 0.0, "ttft_s": ttft.limit_ms / 1e3 if ttft else 0.0}
         return cls(
-            mean=Mean(max(1.0, prefix - hit + user), hit, max(output, 1.0)),
+            mean=Mean(max(1.0, prefix - hit + user), hit, max(output, 1.0), profile.guesses),
             longest=longest,
             peak=profile.arrivals.peak,
             e2el_s=target or _ASSUMED_E2EL_S,

@@ -21,16 +21,23 @@ HOP_S = 10e-6
 
 class Step(NamedTuple):
     """rows: decode rows, each with one token; keys: of all of them together, tokens in the cache; chunk: prompt tokens;
-    pairs: query-key pairs of the chunks, Σ n·(start + n/2)."""
+    pairs: query-key pairs of the chunks, Σ n·(start + n/2); guesses: checked beside the rows' own tokens, of all rows
+    together."""
 
     rows: float = 0.0
     keys: float = 0.0
     chunk: float = 0.0
     pairs: float = 0.0
+    guesses: float = 0.0
 
     @property
     def tokens(self) -> float:
-        return self.rows + self.chunk
+        return self.rows + self.chunk + self.guesses
+
+    @property
+    def drawn(self) -> float:
+        """Tokens whose logits are computed."""
+        return self.rows + self.guesses + (1.0 if self.chunk else 0.0)
 
 
 def decode(rows: float, context: float) -> Step:
@@ -116,8 +123,7 @@ class Roof:
 
     def ops(self, step: Step) -> list[Op]:
         """In the order of a step."""
-        drawn = step.rows + (1.0 if step.chunk else 0.0)
-        found = [self.linear(step.tokens, drawn)]
+        found = [self.linear(step.tokens, step.drawn)]
         if step.rows:
             found.append(self.attention_decode(step.keys, step.rows))
         if step.chunk:
@@ -127,9 +133,9 @@ class Roof:
         return found
 
     def need(self, step: Step) -> Need:
-        tokens, drawn = step.rows + step.chunk, step.rows + (1.0 if step.chunk else 0.0)
+        tokens = step.tokens
         return Need(
-            self.linear(tokens, drawn).seconds,
+            self.linear(tokens, step.drawn).seconds,
             self.attention_decode(step.keys, step.rows).seconds if step.rows else 0.0,
             self.attention_prefill(step.pairs, step.chunk).seconds if step.chunk else 0.0,
             self.communication(tokens).seconds if self.layout.ranks > 1 else 0.0,

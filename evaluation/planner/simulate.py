@@ -2,8 +2,8 @@
 
 The rules are those of `engines/native/scheduler.py`: decodes first; what the step's budget of tokens leaves goes to
 prompts, in order of arrival; a request is admitted when a row is free and its tokens fit; a chunk that is not the last
-ends at a block's end. Steps between two events (arrival, end of an answer) are alike but for their growing contexts, so
-they are taken in one leap: the cost is in the number of requests, not of tokens.
+ends at a block's end; beside prompts nothing is guessed. Steps between two events (arrival, end of an answer) are alike
+but for their growing contexts, so they are taken in one leap: the cost is in the number of requests, not of tokens.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.planner.roofline import Step
+from evaluation.profile import Guesses
 
 Floats = NDArray[np.float64]
 Seconds = Callable[[Step], float]
+PLAIN = Guesses()
 
 
 class Work(NamedTuple):
     """Requests in order of arrival. at: s; prompt: tokens to compute; cached: tokens of a prefix that the cache has,
-    which take room and are read, but not computed; output: tokens, the first among them."""
+    which take room and are read, but not computed; output: tokens, the first among them; guesses: of a pass without
+    prompts."""
 
     at: Floats
     prompt: Floats
     cached: Floats
     output: Floats
+    guesses: Guesses = PLAIN
 
 
 class Limits(NamedTuple):
@@ -81,9 +85,25 @@ class _Prompt:
         self.index, self.size, self.cached, self.done = index, size, cached, 0.0
 
 
+class Pass(NamedTuple):
+    """One in which no prompt has a part. tokens: that each row is told."""
+
+    seconds: float
+    tokens: float
+
+
+def decode_pass(seconds: Seconds, rows: float, keys: float, guesses: Guesses = PLAIN) -> Pass:
+    """With guesses where that is faster per token, as the engine's budget chooses, else a plain one."""
+    plain = Pass(seconds(Step(rows, keys)), 1.0)
+    if not guesses.checked:
+        return plain
+    tried = Pass(seconds(Step(rows, keys, guesses=rows * guesses.checked)), guesses.tokens)
+    return tried if tried.seconds / tried.tokens < plain.seconds else plain
+
+
 class _Machine:
-    """State of one instance. Rows that decode are counters: how many, their keys, and a heap of the steps in which
-    each ends."""
+    """State of one instance. Rows that decode are told the same number of tokens in a step, so they are counters: how
+    many, their keys, and a heap of what will have been told when each ends."""
 
     def __init__(self, work: Work, limits: Limits, seconds: Seconds) -> None:
         self.work, self.limits, self.seconds = work, limits, seconds
@@ -91,9 +111,11 @@ class _Machine:
         self.first, self.end = np.full(count, np.nan), np.full(count, np.nan)
         self.waiting: deque[int] = deque()
         self.prompts: deque[_Prompt] = deque()
-        self.ending: list[tuple[int, int]] = []  # (step in which it ends, request)
+        self.told = 0.0  # tokens that a row would have that decoded from the start
+        self.begun = [0.0] * count  # `told` when a request began to decode
+        self.ending: list[tuple[float, int]] = []  # (`told` with which it ends, request)
         self.rows, self.keys, self.held = 0, 0.0, 0.0
-        self.step, self.now, self.busy, self.row_time = 0, 0.0, 0.0, 0.0
+        self.now, self.busy, self.row_time = 0.0, 0.0, 0.0
         self.next, self.longest = 0, 0
         self.last = 0.0  # seconds of the newest step
 
@@ -184,37 +206,44 @@ class _Machine:
         let in by an ending only."""
         if not self.rows:
             return
-        many = max(1, self.ending[0][0] - self.step)
-        each = self.seconds(Step(self.rows, self.keys + self.rows * (many - 1) / 2))
+        now = decode_pass(self.seconds, self.rows, self.keys, self.work.guesses)
+        many = max(1, math.ceil((self.ending[0][0] - self.told) / now.tokens - 1e-9))
         if self.next < len(self.work.at) and len(self.waiting) == 0:
             until = float(self.work.at[self.next]) - self.now
-            many = max(1, min(many, math.ceil(until / each)))
-            each = self.seconds(Step(self.rows, self.keys + self.rows * (many - 1) / 2))
-        self._spend(each * many, many)
+            many = max(1, min(many, math.ceil(until / now.seconds)))
+        middle = self.keys + self.rows * now.tokens * (many - 1) / 2
+        each = decode_pass(self.seconds, self.rows, middle, self.work.guesses)
+        self._spend(each.seconds * many, many, now.tokens)
 
-    def _spend(self, seconds: float, steps: int) -> None:
+    def _spend(self, seconds: float, steps: int, tokens: float = 1.0) -> None:
+        """tokens: that a row is told in each step."""
         self.now += seconds
         self.busy += seconds
         self.last = seconds / steps
         self.row_time += self.rows * seconds
-        self.step += steps
-        self.keys += self.rows * steps
-        work = self.work
-        while self.ending and self.ending[0][0] <= self.step:
+        self.told += tokens * steps
+        self.keys += self.rows * tokens * steps
+        while self.ending and self.ending[0][0] <= self.told + 1e-9:
             _, index = heapq.heappop(self.ending)
             self.rows -= 1
-            self.keys -= float(work.cached[index] + work.prompt[index] + work.output[index] - 1)
+            self.keys -= self._keys_of(index) + self.told - self.begun[index]
             self._leave(index)
+        if not self.rows:
+            self.keys = 0.0  # what sums leave behind
 
     def _begin_decode(self, index: int) -> None:
-        work = self.work
-        output = int(work.output[index])
+        output = float(self.work.output[index])
         if output <= 1:
             self._leave(index)
             return
         self.rows += 1
-        self.keys += float(work.cached[index] + work.prompt[index])
-        heapq.heappush(self.ending, (self.step + output - 1, index))
+        self.keys += self._keys_of(index)
+        self.begun[index] = self.told
+        heapq.heappush(self.ending, (self.told + output - 1, index))
+
+    def _keys_of(self, index: int) -> float:
+        """When it begins to decode."""
+        return float(self.work.cached[index] + self.work.prompt[index])
 
     def _leave(self, index: int) -> None:
         self.end[index] = self.now

@@ -1,9 +1,11 @@
 """Measured utilization: how much of the least time (`roofline`) an op really takes, per device, op, format and shape.
 
 A measurement is a whole step's time. Attention's utilization is what its points with different contexts have in common;
-what a step takes beside it is the products', launches and host included, by the number of their rows. Between measured
-rows it is interpolated in log(rows), in the time over the least time: utilization of a product changes smoothly with
-its shape, the time does not. Beyond the measured ends the nearest one holds, with a wider interval.
+what a step takes beside it is the products', launches and host included, by the number of their rows: one curve of
+steps that only decode, one of steps with prompts in them, which run other code. Between measured rows the time beyond
+the least one is a straight line in rows: launches and what each row takes add up, and the least time has the knee.
+Beyond the measured ends the nearest utilization holds, with a wider interval. A step of both kinds of rows takes what
+its parts would, over the utilization that steps of both were measured to have beside them (`mixed`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from msgspec import Struct
 
 from evaluation.planner.answers import Basis
 from evaluation.planner.memory import Layout
-from evaluation.planner.roofline import Need, Roof, Step, decode, prefill
+from evaluation.planner.roofline import Need, Roof, Step, prefill
 
 GRID_VERSION = 1
 CALIBRATED = 0.06
@@ -36,17 +38,19 @@ ATTENTION_PRIOR = {"attention_decode": 0.8, "attention_prefill": 0.6}
 """Where no two measurements tell: on an H200 decodes reach 0.73 to 0.90 (docs/benchmarks/kernels_gpu.h200.json)."""
 _LEAST, _MOST = 0.05, 1.0
 
-Op = Literal["linear", "attention_decode", "attention_prefill"]
+Op = Literal["linear", "attention_decode", "attention_prefill", "mixed"]
+Kind = Literal["decode", "prefill"]
 
 
 class Measurement(Struct, kw_only=True, frozen=True):
     """One timed step. seconds: of a whole step, or of a prompt until its first token. prompts: pieces of `tokens`
-    tokens that were computed together."""
+    tokens that were computed together. mixed: one prompt beside rows that decode, in one step."""
 
-    kind: Literal["decode", "prefill"]
-    rows: int = 0  # decode: requests at once
-    context: float = 0.0  # decode: mean tokens of each
-    tokens: int = 0  # prefill: of one prompt
+    kind: Literal["decode", "prefill", "mixed"]
+    rows: int = 0  # decode, mixed: requests at once
+    context: float = 0.0  # decode, mixed: mean tokens of each
+    guesses: float = 0.0  # decode: checked beside each row's token
+    tokens: int = 0  # prefill, mixed: of one prompt
     prompts: int = 1
     seconds: float
     step_tokens: int = 8192  # prefill: the engine's budget of one step
@@ -55,17 +59,21 @@ class Measurement(Struct, kw_only=True, frozen=True):
     def steps(self) -> list[Step]:
         """What the engine did in this time."""
         if self.kind == "decode":
-            return [decode(self.rows, self.context)]
+            return [Step(self.rows, self.rows * self.context, guesses=self.rows * self.guesses)]
+        if self.kind == "mixed":
+            return [Step(self.rows, self.rows * self.context, self.tokens, self.tokens * self.tokens / 2)]
         return prompt_steps(self.tokens, self.prompts, self.step_tokens)
 
 
 class Point(Struct, kw_only=True, frozen=True):
-    """util: least time over measured time, of `op` at `rows` rows."""
+    """util: least time over measured time, of `op` at `rows` rows; of `mixed`, the sum of its parts over measured time.
+    kind: of the steps in which products were measured; empty: of either."""
 
     op: Op
     rows: float
     util: float
     source: str = ""
+    kind: Literal["decode", "prefill", ""] = ""
 
 
 class Grid(Struct, kw_only=True):
@@ -104,11 +112,13 @@ class Timing:
     def __init__(self, roof: Roof, grid: Grid | None) -> None:
         self.roof, self.grid = roof, grid
         self.basis: Basis = "bound_only" if grid is None else _basis(roof, grid)
-        curve = sorted((point.rows, point.util) for point in grid.points if point.op == "linear") if grid else []
-        self._rows = [math.log(rows) for rows, _ in curve]
-        self._slow = [math.log(1 / util) for _, util in curve]
-        measured: dict[str, float] = {point.op: point.util for point in grid.points} if grid else {}
+        points = grid.points if grid else []
+        self._decoding, self._filling = (_Curve.of(roof, points, kind) for kind in ("decode", "prefill"))
+        measured: dict[str, float] = {point.op: point.util for point in points}
         self._attention = ATTENTION_PRIOR | measured
+        self._mixed = measured.get("mixed", 1.0)
+        rows = [point.rows for point in points if point.op == "linear"]
+        self._ends = (min(rows), max(rows)) if rows else (math.inf, 0.0)
         self._width = max(CALIBRATED, grid.error or 0.0) if grid else 0.0
         self.overhead_s = grid.overhead_s if grid else 0.0
 
@@ -117,17 +127,9 @@ class Timing:
         if self.grid is None:
             return self.roof.sol(step) / math.sqrt(PRIOR[0] * PRIOR[1])
         need = self.roof.need(step)
-        return need.linear * self._slowness(step.tokens) + self._attending(need) + need.communication
-
-    def _slowness(self, tokens: float) -> float:
-        """Time over least time of the products of so many rows."""
-        at, rows, slow = math.log(max(tokens, 1.0)), self._rows, self._slow
-        right = bisect(rows, at)
-        if right == 0 or right == len(rows):
-            return math.exp(slow[min(right, len(rows) - 1)])
-        left = right - 1
-        part = (at - rows[left]) / (rows[right] - rows[left])
-        return math.exp(slow[left] + part * (slow[right] - slow[left]))
+        curve = self._filling if step.chunk else self._decoding
+        parts = need.linear * curve.slowness(step.tokens) + self._attending(need) + need.communication
+        return parts / self._mixed if step.chunk and step.rows else parts
 
     def estimate(self, step: Step) -> Estimate:
         value = self.seconds(step)
@@ -141,8 +143,7 @@ class Timing:
         """Half of the interval, relative to the value."""
         if self.basis == "transferred":
             return TRANSFERRED
-        at = math.log(max(step.tokens, 1.0))
-        beyond = not self._rows or at < self._rows[0] - 0.1 or at > self._rows[-1] + 0.1
+        beyond = not 0.9 * self._ends[0] <= max(step.tokens, 1.0) <= 1.1 * self._ends[1]
         return max(BEYOND, self._width) if beyond else self._width
 
     @property
@@ -166,6 +167,38 @@ class Timing:
         return decoding + need.attention_prefill / self._attention["attention_prefill"]
 
 
+class _Curve:
+    """What products of so many rows take, over the least that they could."""
+
+    def __init__(self, roof: Roof, rows: list[float], utils: list[float]) -> None:
+        """rows: rising."""
+        self._roof, self._rows, self._slow = roof, rows, [1 / util for util in utils]
+        self._excess = [self._least(at) * (slow - 1) for at, slow in zip(rows, self._slow, strict=True)]
+
+    @classmethod
+    def of(cls, roof: Roof, points: Iterable[Point], kind: Kind) -> _Curve:
+        """By steps of this kind; where none of them has so few or so many rows, by those of the other."""
+        linear = sorted((point for point in points if point.op == "linear"), key=lambda point: point.rows)
+        own = [point for point in linear if point.kind in (kind, "")]
+        low, high = (own[0].rows, own[-1].rows) if own else (math.inf, math.inf)
+        found = [point for point in linear if point in own or not low <= point.rows <= high]
+        return cls(roof, [point.rows for point in found], [point.util for point in found])
+
+    def slowness(self, rows: float) -> float:
+        at = max(rows, 1.0)
+        right = bisect(self._rows, at)
+        if right == 0 or right == len(self._rows):
+            return self._slow[min(right, len(self._rows) - 1)]
+        left = right - 1
+        part = (at - self._rows[left]) / (self._rows[right] - self._rows[left])
+        excess = self._excess[left] + part * (self._excess[right] - self._excess[left])
+        return 1 + excess / self._least(at)
+
+    def _least(self, rows: float) -> float:
+        """Seconds."""
+        return self._roof.linear(rows, 1.0).seconds
+
+
 def prompt_steps(tokens: int, prompts: int, step_tokens: int) -> list[Step]:
     """Prompts computed one after another in steps of at most `step_tokens`: short ones share a step."""
     if tokens <= step_tokens:
@@ -179,7 +212,7 @@ def prompt_steps(tokens: int, prompts: int, step_tokens: int) -> list[Step]:
 def fit(roof: Roof, measurements: Sequence[Measurement], *, overhead_s: float = 0.0, **facts: Any) -> Grid:
     """A grid from timed steps. overhead_s: of each prefill measurement that is no computing. Raises ValueError where
     there is neither a decode nor a prefill among them."""
-    if not measurements:
+    if not any(each.kind != "mixed" for each in measurements):
         raise ValueError("measurements: none; a grid needs at least one timed decode or prefill step")
     points = _points(roof, measurements, overhead_s)
     grid = Grid(
@@ -235,29 +268,51 @@ def _basis(roof: Roof, grid: Grid) -> Basis:
 
 
 def _points(roof: Roof, measurements: Sequence[Measurement], overhead_s: float) -> list[Point]:
-    decoding = _attention_util(roof, [each for each in measurements if each.kind == "decode"], "attention_decode", 0.0)
-    filling = _attention_util(
-        roof, [each for each in measurements if each.kind == "prefill"], "attention_prefill", overhead_s
-    )
-    attention = {"attention_decode": decoding, "attention_prefill": filling}
-    by_rows: dict[int, list[tuple[float, str]]] = {}
+    kinds = {each.kind for each in measurements}
+    ops: list[tuple[Op, Kind]] = [("attention_decode", "decode"), ("attention_prefill", "prefill")]
+    attention: dict[str, float] = dict(ATTENTION_PRIOR)
+    for op, kind in ops:
+        own = [each for each in measurements if each.kind == kind]
+        attention[op] = _attention_util(roof, own, op, overhead_s if kind == "prefill" else 0.0)
+    by_rows: dict[tuple[Kind, int], list[tuple[float, str]]] = {}
     for each in measurements:
+        if each.kind == "mixed":
+            continue
         steps = each.steps()
         needs = [roof.need(step) for step in steps]
         spent = each.seconds - (overhead_s if each.kind == "prefill" else 0.0)
         beside = spent - sum(
-            need.attention_decode / decoding + need.attention_prefill / filling + need.communication for need in needs
+            need.attention_decode / attention["attention_decode"]
+            + need.attention_prefill / attention["attention_prefill"]
+            + need.communication
+            for need in needs
         )
         least = sum(need.linear for need in needs)
         rows = round(sum(step.tokens for step in steps) / len(steps))
-        by_rows.setdefault(rows, []).append((least / max(beside, 0.05 * spent), each.source))
-    linear = [
-        Point(op="linear", rows=rows, util=median(util for util, _ in found), source=found[0][1])
-        for rows, found in sorted(by_rows.items())
+        by_rows.setdefault((each.kind, rows), []).append((least / max(beside, 0.05 * spent), each.source))
+    points = [
+        Point(op="linear", rows=rows, util=median(util for util, _ in found), source=found[0][1], kind=kind)
+        for (kind, rows), found in sorted(by_rows.items())
     ]
-    kinds = {each.kind for each in measurements}
-    ops: list[tuple[Op, str]] = [("attention_decode", "decode"), ("attention_prefill", "prefill")]
-    return linear + [Point(op=op, rows=0, util=attention[op]) for op, kind in ops if kind in kinds]
+    points += [Point(op=op, rows=0, util=attention[op]) for op, kind in ops if kind in kinds]
+    return [*points, *_mixed(roof, points, [each for each in measurements if each.kind == "mixed"])]
+
+
+def _mixed(roof: Roof, points: list[Point], measurements: Sequence[Measurement]) -> list[Point]:
+    """One utilization of all steps with prompts and decodes; none where nothing else was measured."""
+    if not measurements or not points:
+        return []
+    timing = Timing(roof, _bare(roof, points))
+    utils = [timing.seconds(each.steps()[0]) / each.seconds for each in measurements]
+    source = f"live: {len(measurements)} steps with a prompt beside decodes"
+    return [Point(op="mixed", rows=0, util=float(median(utils)), source=source)]
+
+
+def _bare(roof: Roof, points: list[Point], overhead_s: float = 0.0) -> Grid:
+    return Grid(
+        gpu=roof.device.key, model="", scheme=roof.scheme.name, kv_dtype="", weight_bytes=0.0, dimensions="",
+        points=points, tp=roof.layout.tp, overhead_s=overhead_s,
+    )  # fmt: skip
 
 
 def _attention_util(roof: Roof, measurements: Sequence[Measurement], op: Op, overhead_s: float) -> float:
@@ -313,9 +368,6 @@ def _leave_one_out(roof: Roof, measurements: Sequence[Measurement], overhead_s: 
         rows = [_rows(other) for other in rest if other.kind == each.kind]
         if not rows or not min(rows) <= _rows(each) <= max(rows):
             continue
-        kept = Grid(
-            gpu=roof.device.key, model="", scheme=roof.scheme.name, kv_dtype="", weight_bytes=0.0, dimensions="",
-            points=_points(roof, rest, overhead_s), tp=roof.layout.tp, overhead_s=overhead_s,
-        )  # fmt: skip
+        kept = _bare(roof, _points(roof, rest, overhead_s), overhead_s)
         found.append(abs(predict(roof, kept, each) / each.seconds - 1))
     return median(found) if found else None

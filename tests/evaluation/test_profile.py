@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.profile import BusinessProfile, ProfileError, fit, read_profile
+from evaluation.profile import BusinessProfile, Guesses, ProfileError, fit, guesses_in, read_profile
+from evaluation.schema import RequestRecord
 
 CHAT, RAG = "key-chat", "key-rag"
 
@@ -132,3 +133,22 @@ def test_the_example_of_the_documentation_is_a_profile():
     example = re.search(r"```json\n(.*?)```", text, re.DOTALL)
     assert example is not None
     assert read_profile(example[1]).arrivals.peak == 10.0
+
+
+def test_guesses_are_counted_by_pass():
+    """40 tokens: the prompt's, 26 of passes, 13 guessed; 7 guesses were checked in vain."""
+
+    def answer(tokens: int, accepted: int | None = None, rejected: int | None = None) -> RequestRecord:
+        return RequestRecord(
+            index=0, intended_ns=0, output_tokens=tokens, accepted_tokens=accepted, rejected_tokens=rejected
+        )
+
+    assert guesses_in([answer(40, 13, 7), answer(1, 0, 0)]) == Guesses(tokens=1.5, checked=20 / 26)
+    assert guesses_in([answer(40)]) == Guesses() == guesses_in([])
+
+
+def test_more_told_than_checked_is_refused():
+    given = {"name": "x", "arrivals": {"rate": 1}, "lengths": {"pairs": [[1, 2]]}}
+    assert read_profile({**given, "guesses": {"tokens": 1.5, "checked": 0.8}}).guesses.tokens == 1.5
+    with pytest.raises(ProfileError, match=r"guesses.tokens: 3 are more than 1 and all 0.5"):
+        read_profile({**given, "guesses": {"tokens": 3, "checked": 0.5}})

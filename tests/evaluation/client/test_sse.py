@@ -69,6 +69,20 @@ def test_what_counts_as_generated(event, text):
     assert read_chunk(event).choices[0].generated() == text
 
 
+def test_usage_tells_what_was_cached_and_guessed():
+    told = (
+        b'{"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": '
+        b'{"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 0, "accepted_prediction_tokens": 3, '
+        b'"rejected_prediction_tokens": 2}}}'
+    )
+    usage = read_chunk(told).usage
+    assert usage is not None
+    assert (usage.cached_tokens, usage.accepted_tokens, usage.rejected_tokens) == (4, 3, 2)
+    silent = read_chunk(b'{"usage": {"prompt_tokens": 9, "completion_tokens": 5}}').usage
+    assert silent is not None
+    assert (silent.cached_tokens, silent.accepted_tokens, silent.rejected_tokens) == (None, None, None)
+
+
 @pytest.mark.parametrize(
     "event", [b"{", b"[]", b'{"choices": [{"delta": {"content": 7}}]}', b'"x"', b'{"choices": [{"text": "\xff"}]}']
 )

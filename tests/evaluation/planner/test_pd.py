@@ -10,7 +10,7 @@ import pytest
 from evaluation.planner import hardware, pd, schemes, util_grid
 from evaluation.planner.capacity import Bounds, Mean, at_rate, largest
 from evaluation.planner.model_spec import from_config
-from evaluation.planner.roofline import Roof
+from evaluation.planner.roofline import Roof, decode, prefill
 from evaluation.planner.util_grid import Measurement, Timing
 from tests.evaluation.planner import models
 
@@ -20,10 +20,10 @@ QWEN = from_config(models.QWEN3_32B)
 def _timing(config=models.LLAMA31_8B, gpu: str = "h100") -> Timing:
     roof = Roof(from_config(config), hardware.gpu(gpu), schemes.scheme("bfloat16"), "bfloat16")
     rows = [
-        Measurement(kind="decode", rows=rows, context=512, seconds=roof.sol(util_grid.decode(rows, 512)) / 0.7)
+        Measurement(kind="decode", rows=rows, context=512, seconds=roof.sol(decode(rows, 512)) / 0.7)
         for rows in (1, 32, 256)
     ]
-    rows.append(Measurement(kind="prefill", tokens=4096, seconds=roof.sol(util_grid.prefill(4096)) / 0.6))
+    rows.append(Measurement(kind="prefill", tokens=4096, seconds=roof.sol(prefill(4096)) / 0.6))
     return Timing(roof, util_grid.fit(roof, rows))
 
 
@@ -69,7 +69,7 @@ def test_a_tight_limit_between_tokens_is_what_splitting_is_for():
     """The seed's range: throughput up, TPOT down, TTFT up."""
     timing = _timing()
     mean = Mean(3000, 0, 500)
-    limit = 1.2 * timing.seconds(util_grid.decode(1, mean.context))
+    limit = 1.2 * timing.seconds(decode(1, mean.context))
     bounds = Bounds(256, 900_000, 8192, limit)
     advice = pd.advise(timing, mean, bounds, instances=8, rate=20, kv_dtype="bfloat16", link=450e9)
     assert advice.advised, advice.reasons

@@ -7,6 +7,7 @@ import pytest
 
 from evaluation.planner.roofline import Step
 from evaluation.planner.simulate import Limits, Work, arrivals, simulate
+from evaluation.profile import Guesses
 
 
 def _work(at, prompt, output, cached=0.0) -> Work:
@@ -16,7 +17,7 @@ def _work(at, prompt, output, cached=0.0) -> Work:
 
 def _cost(step: Step) -> float:
     """Linear in contexts, as a device's is, with a fixed part."""
-    return 0.004 + 1e-5 * step.chunk + 2e-7 * step.pairs / 100 + 1e-4 * step.rows + 1e-7 * step.keys
+    return 0.004 + 1e-5 * step.chunk + 2e-7 * step.pairs / 100 + 1e-4 * (step.rows + step.guesses) + 1e-7 * step.keys
 
 
 def test_one_request_alone():
@@ -28,6 +29,51 @@ def test_one_request_alone():
     assert found.e2el[0] == pytest.approx(first + steps)
     assert found.tpot[0] == pytest.approx(steps / 10)
     assert found.busy_s == found.span_s
+
+
+def test_guesses_make_fewer_and_longer_passes():
+    guessed = _work([0.0], 1000, 11)._replace(guesses=Guesses(tokens=2.5, checked=3.0))
+    found = simulate(guessed, Limits(4, 512), _cost)
+    steps = sum(_cost(Step(1, 1000 + done, guesses=3)) for done in (0, 2.5, 5, 7.5))
+    assert found.e2el[0] - found.ttft[0] == pytest.approx(steps)
+    assert found.tpot[0] == pytest.approx(steps / 10)
+
+
+def test_guesses_that_do_not_pay_are_not_tried():
+    work = _work([0.0, 0.1, 0.2], 200, 30)
+    costly = work._replace(guesses=Guesses(tokens=1.5, checked=60.0))
+    plain, tried = (simulate(each, Limits(4, 512), _cost) for each in (work, costly))
+    assert tried.tpot == pytest.approx(plain.tpot)
+
+
+def test_keys_of_guessed_rows_do_not_drift():
+    """Answers of many lengths that end between two passes' tokens: what the last one reads is its own."""
+    chooser = np.random.default_rng(7)
+    work = _work(np.arange(200) * 0.05, 50, 1)._replace(
+        output=chooser.integers(2, 40, 200) * 1.0, guesses=Guesses(tokens=1.7, checked=0.8)
+    )
+    seen: list[Step] = []
+
+    def cost(step: Step) -> float:
+        seen.append(step)
+        return _cost(step)
+
+    simulate(work, Limits(8, 512), cost)
+    assert all(-1e-6 <= step.keys <= step.rows * (50 + 41) + 1e-6 for step in seen)
+
+
+def test_beside_prompts_nothing_is_guessed():
+    """The second prompt comes while the first answers: that step tells it one token."""
+    seen: list[Step] = []
+
+    def cost(step: Step) -> float:
+        seen.append(step)
+        return 0.01
+
+    work = _work([0.0, 0.012], 10, 9)._replace(guesses=Guesses(tokens=2.0, checked=4.0))
+    simulate(work, Limits(4, 512), cost)
+    assert all(step.guesses == 0 for step in seen if step.chunk)
+    assert any(step.rows and step.chunk for step in seen)
 
 
 @pytest.mark.parametrize("rate", [1, 3, 4])

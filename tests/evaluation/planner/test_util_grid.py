@@ -11,7 +11,7 @@ import pytest
 
 from evaluation.planner import benchmark_rows, hardware, schemes, util_grid
 from evaluation.planner.model_spec import from_config
-from evaluation.planner.roofline import Roof, decode, prefill
+from evaluation.planner.roofline import Roof, Step, decode, prefill
 from evaluation.planner.simulate import Limits, Work, simulate
 from evaluation.planner.util_grid import Measurement, Timing
 from tests.evaluation.planner import models
@@ -56,6 +56,64 @@ def test_planted_utilizations_come_back():
         need = roof.need(step)
         truth = need.linear / 0.62 + need.attention_decode / 0.81 + need.attention_prefill / 0.45
         assert timing.seconds(step) == pytest.approx(truth, rel=0.02)
+
+
+def test_what_lies_between_measured_rows_is_met_where_launches_and_rows_add_up():
+    """A CPU's prompt of 97 tokens, measured at 32 and 192: utilization itself would be 5 % off there."""
+    roof = Roof(from_config(models.SMOLLM2), hardware.gpu("cpu2"), schemes.scheme("int8"), "float32")
+
+    def truth(each: Measurement) -> float:
+        need = roof.need(each.steps()[0])
+        return 0.008 + 1.3 * need.linear + need.attention_decode / 0.8 + need.attention_prefill / 0.6
+
+    plain = [Measurement(kind="prefill", tokens=tokens, seconds=1) for tokens in (32, 97, 192, 480)]
+    timed = [msgspec.structs.replace(each, seconds=truth(each)) for each in plain]
+    grid = util_grid.fit(roof, [each for each in timed if each.tokens != 97])
+    assert util_grid.predict(roof, grid, timed[1]) == pytest.approx(timed[1].seconds, rel=0.01)
+
+
+def test_steps_of_decodes_and_steps_with_prompts_have_curves_of_their_own():
+    """32 rows that decode in a graph, and 32 tokens of a prompt without one."""
+    roof = _roof(models.LLAMA31_8B)
+    decodes = [Measurement(kind="decode", rows=rows, context=100, seconds=0.006) for rows in (1, 64)]
+    prompts = [Measurement(kind="prefill", tokens=tokens, seconds=0.012) for tokens in (32, 128)]
+    timing = Timing(roof, util_grid.fit(roof, [*decodes, *prompts]))
+    assert timing.seconds(decode(32, 100)) == pytest.approx(0.006, rel=0.05)
+    assert timing.seconds(prefill(32)) == pytest.approx(0.012, rel=0.02)
+    assert timing.seconds(prefill(16)) < 0.012  # of so few tokens only decodes are known
+    assert timing.seconds(decode(128, 100)) == pytest.approx(0.012, rel=0.05)
+
+
+def test_a_prompt_beside_decodes_takes_longer_than_both_apart_where_it_was_measured_to():
+    roof = _roof(models.LLAMA31_8B)
+    apart = [
+        *(Measurement(kind="decode", rows=rows, context=100, seconds=0.006) for rows in (1, 64)),
+        *(Measurement(kind="prefill", tokens=tokens, seconds=tokens * 5e-5 + 0.01) for tokens in (64, 1024)),
+    ]
+    plain = Timing(roof, util_grid.fit(roof, apart))
+    mixed = Measurement(kind="mixed", rows=8, context=100, tokens=256, seconds=1)
+    step = mixed.steps()[0]
+    assert (step.rows, step.keys, step.chunk, step.pairs) == (8, 800, 256, 256 * 128)
+    beside = msgspec.structs.replace(mixed, seconds=plain.seconds(step) * 1.25)
+    grid = util_grid.fit(roof, [*apart, beside])
+    assert [point.util for point in grid.points if point.op == "mixed"] == [pytest.approx(0.8)]
+    timing = Timing(roof, grid)
+    assert timing.seconds(step) == pytest.approx(beside.seconds)
+    for alone in (decode(8, 100), prefill(256)):
+        assert timing.seconds(alone) == pytest.approx(plain.seconds(alone))
+    with pytest.raises(ValueError, match="at least one timed decode or prefill"):
+        util_grid.fit(roof, [beside])
+
+
+def test_a_pass_that_checks_guesses_is_one_of_as_many_tokens():
+    roof = _roof(models.LLAMA31_8B)
+    measured = [
+        Measurement(kind="decode", rows=rows, context=100, guesses=guesses, seconds=0.004 + rows * (1 + guesses) * 1e-4)
+        for rows, guesses in ((1, 0.0), (4, 3.0), (64, 0.0))
+    ]
+    grid = util_grid.fit(roof, measured)
+    assert {point.rows for point in grid.points if point.op == "linear"} == {1, 16, 64}
+    assert Timing(roof, grid).seconds(Step(8, 800, guesses=16)) == pytest.approx(0.004 + 24e-4, rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["llama8b", "qwen06b"])
