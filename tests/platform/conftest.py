@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from asgiref.sync import SyncToAsync
+from django.db import connections
 from rest_framework.test import APIClient
 from tursiops.accounts.models import Role, Team, User
 
 from tests import factories
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Synchronous code of asynchronous views and consumers runs in one thread, whose connection stays for a minute: as
+    long as it does, the database can't be dropped."""
+    yield
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture
