@@ -10,9 +10,8 @@ import anthropic
 import openai
 import pytest
 
+from tests.engines import shared_instances
 from tests.engines.instances import NAME, Running
-from tests.engines.talking_model import TEMPLATE, write_talking_model
-from tests.tiny_models import write_safetensors
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
 THOUGHT = f"<think>which city?</think>I look it up.{CALL}"
@@ -21,14 +20,8 @@ TOOL: Any = {"type": "function", "function": {"name": "weather", "description": 
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Answers with the text of its messages: the real server, and a core that repeats its prompt."""
-    folder = write_talking_model(tmp_path_factory.mktemp("talker") / "model")
-    running = Running(folder, module="tests.engines.scripted_instance")
-    try:
-        yield running
-    finally:
-        running.stop()
+def server() -> Running:
+    return shared_instances.talker()
 
 
 @pytest.fixture
@@ -332,15 +325,8 @@ def test_messages_count_and_refuse(claude: anthropic.Anthropic, server: Running)
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = write_safetensors(tmp_path_factory.mktemp("tiny") / "model")
-    config = folder / "tokenizer_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": TEMPLATE}))
-    running = Running(folder, max_num_seqs=4, kv_cache_bytes=2**20)
-    try:
-        yield running
-    finally:
-        running.stop()
+def tiny() -> Running:
+    return shared_instances.tiny()
 
 
 SCHEMA: dict[str, object] = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.engines import shared_instances
 from tests.engines.instances import Running
-from tests.engines.talking_model import write_talking_model
 from tests.engines.weights import smollm2
 
 SCRIPTED = "tests.engines.scripted_instance"
@@ -24,11 +24,6 @@ def instance() -> Iterator[Running]:
 
 
 @pytest.fixture(scope="session")
-def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def talker() -> Running:
     """An engine whose answer is the text of the messages; it knows tags of reasoning and of tool calls."""
-    folder = write_talking_model(tmp_path_factory.mktemp("talker") / "model")
-    running = Running(folder, module=SCRIPTED)
-    try:
-        yield running
-    finally:
-        running.stop()
+    return shared_instances.talker()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -14,8 +11,8 @@ from engines.native.serve import beam_options
 from engines.native.serve.beam_options import BeamOptions
 from engines.native.serve.beams import Beam, BeamSearch
 from engines.native.serve.errors import ApiError
+from tests.engines import shared_instances
 from tests.engines.instances import NAME, Running
-from tests.tiny_models import write_safetensors
 
 EOS = 3
 PROMPT = [5, 9, 11]
@@ -123,22 +120,13 @@ def test_the_first_turn_is_searched_and_later_ones_are_drawn():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_safetensors(tmp_path_factory.mktemp("tiny") / "model")
-
-
-@pytest.fixture(scope="module")
-def tiny(folder: Path) -> Iterator[Running]:
-    running = Running(folder, max_num_seqs=4, kv_cache_bytes=2**20)
-    try:
-        yield running
-    finally:
-        running.stop()
+def tiny() -> Running:
+    return shared_instances.tiny()
 
 
 @pytest.mark.slow
-def test_the_engine_finds_what_transformers_finds(tiny, folder):
-    reference = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+def test_the_engine_finds_what_transformers_finds(tiny):
+    reference = LlamaForCausalLM.from_pretrained(shared_instances.tiny_model(), dtype=torch.float32).eval()
     prompts = [[40 + i for i in range(35)], [7, 70, 7, 70, 9]]
     options = {"use_beam_search": True, "beam_width": 5, "n": 3, "max_tokens": 8, "length_penalty": 0.5}
     body = tiny.complete(prompt=prompts, return_token_ids=True, logprobs=1, **options)

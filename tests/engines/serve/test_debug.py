@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2 as httpx
@@ -17,18 +16,14 @@ from engines.native.serve.errors import ApiError
 from engines.native.serve.questions import Questions
 from engines.native.serve.step_times import StepTimes
 from engines.native.step_clock import PHASES
+from tests.engines import shared_instances
 from tests.engines.instances import NAME, Running
 from tests.engines.traffic import traffic
-from tests.tiny_models import write_safetensors
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(write_safetensors(tmp_path_factory.mktemp("debug") / "m"), max_num_seqs=4)
-    try:
-        yield running
-    finally:
-        running.stop()
+def tiny() -> Running:
+    return shared_instances.tiny()
 
 
 def refused(response: httpx.Response) -> tuple[int, str | None, str | None]:

@@ -17,10 +17,10 @@ from tursiops.deployments.models import Instance, InstanceState
 from tursiops.secrets import seal_instance_token
 
 from tests import factories
+from tests.engines import shared_instances
 from tests.engines.instances import Running
 from tests.engines.traffic import traffic
 from tests.platform.api_bases import assert_error_shape
-from tests.tiny_models import write_safetensors
 
 pytestmark = pytest.mark.django_db
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -32,12 +32,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(write_safetensors(tmp_path_factory.mktemp("diagnose") / "m"), max_num_seqs=4)
-    try:
-        yield running
-    finally:
-        running.stop()
+def engine() -> Running:
+    return shared_instances.tiny()
 
 
 def served(team: Any, port: int, token: str, **fields: Any) -> Instance:
