@@ -228,7 +228,8 @@ def test_database_away_while_a_child_runs_does_not_end_it(make_act, tmp_path, mo
         real(**fields)
 
     monkeypatch.setattr(services, "record_progress", record)
-    job = finished(make_act("sleep", mark=str(tmp_path / "mark"), seconds=2.5))
+    monkeypatch.setattr(run, "PROGRESS_S", 0.1)
+    job = finished(make_act("sleep", mark=str(tmp_path / "mark"), seconds=0.8))
     assert job.state == JobState.SUCCEEDED
     assert failures == []
 

@@ -85,7 +85,7 @@ def starts(mark: Path) -> list[list[int]]:
 
 def test_job_of_a_killed_worker_runs_once_more_and_its_children_are_gone(start_worker, tmp_path):
     mark = tmp_path / "mark"
-    job = factories.make_job(kind="dummy.act", title="Act", spec={"act": "sleep", "seconds": 4, "mark": str(mark)})
+    job = factories.make_job(kind="dummy.act", title="Act", spec={"act": "sleep", "seconds": 1.5, "mark": str(mark)})
     queue.send(job.pk)
     worker = start_worker()
     wait_for("first start", lambda: starts(mark))
