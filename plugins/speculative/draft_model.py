@@ -1,8 +1,10 @@
 """A smaller model with the same tokenizer goes ahead, one token at a time, and the large one checks what it says.
 
-It has a runner of its own: the engine's loaders, layers, KV blocks and, on a GPU, captured decode steps. A row's prompt
-is computed when the first guess for it is asked. What the draft model computed for guesses that held stays valid;
-behind the first that did not, it goes on from the row's true tokens (https://arxiv.org/abs/2211.17192, greedy drafts).
+It has a runner of its own: the engine's loaders, layers, KV blocks and, on a GPU, captured decode steps. A row's
+prompt is computed when guesses for it are asked, and the first guess comes when all of it is: an asking computes no more
+tokens than a pass of either model may have, for a long prompt must not keep other rows waiting. What the draft model
+computed for guesses that held stays valid; behind the first that did not, it goes on from the row's true tokens
+(https://arxiv.org/abs/2211.17192, greedy drafts).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engines.native.config import ConfigError
 from engines.native.memory_table import Sizes
@@ -23,6 +26,7 @@ from engines.native.step import StepOutput, StepPlan
 from plugins.speculative.depth import MOST, Depth
 from plugins.speculative.draft_loading import draft_runner
 from plugins.speculative.row_blocks import RowBlocks
+from plugins.speculative.shares import shares
 
 LEAST_SURVIVAL = 0.2
 """A chain ends at a token that, with all before it, is less likely to hold than this."""
@@ -43,14 +47,17 @@ class DraftModel:
         if sizes.max_num_seqs < count:
             raise ConfigError(f"the draft model has {sizes.max_num_seqs} rows and the engine {count}; give it as many")
         self._blocks = RowBlocks(count, sizes.num_blocks, sizes.block_size)
+        target: ModelRunner | None = settings.runner
+        self._budget = min(each.sizes.max_batched_tokens for each in (self._runner, target) if each is not None)
         self._entered = np.zeros(count, np.int32)  # true tokens of each row that the runner knows
+        self._computed = np.zeros(count, np.int32)  # of them those that have keys and values
         self._guessed: list[Int32] = [_NONE] * count  # guesses behind them that it has computed
         self._proposed: list[Int32] = [_NONE] * count  # all of the newest, until they are judged
         self._seen = np.zeros(count, np.int32)  # tokens known at the last asking
         self._singly = self._runner.device.type == "cuda"  # where one token a row is a captured step
         self._weights = _bytes(self._runner.model.weights)
         self._kv = _bytes(self._runner.model.kv)
-        self._steps, self._seconds = 0, 0.0
+        self._steps, self._seconds, self._behind = 0, 0.0, 0
 
     def begin(self, row: int, salt: str, prompt_len: int) -> None:
         self._forget(row)
@@ -68,26 +75,30 @@ class DraftModel:
         wanted = np.minimum(np.minimum(limit, self._drafts or self._depth.choose()), self._runner.max_model_len - known)
         each = zip(rows.tolist(), known.tolist(), wanted.tolist(), strict=True)
         blocks = [self._room(row, tokens, guesses) for row, tokens, guesses in each]
-        chosen = np.flatnonzero([found is not None for found in blocks])
+        able = np.flatnonzero([found is not None for found in blocks])
         trees = [NOTHING] * len(rows)
-        if len(chosen):
+        if len(able):
             new_blocks = [new for found in blocks for new in found or []]
-            chains = self._chains(rows[chosen], known[chosen], wanted[chosen], new_blocks)
-            for place, tree in zip(chosen.tolist(), chains, strict=True):
-                trees[place] = tree
+            ready, output = self._catch_up(rows[able], known[able], new_blocks)
+            chosen = able[ready]
+            if output is not None:
+                chains = self._chains(rows[chosen], known[chosen], wanted[chosen], output)
+                for place, tree in zip(chosen.tolist(), chains, strict=True):
+                    trees[place] = tree
         self._left = time.perf_counter()
         self._seconds += self._left - begun
         return trees
 
     def stats(self) -> dict[str, float]:
-        """Bytes of weights and KV cache, passes of the draft model and the seconds that they took, free blocks, and how
-        often a guess that was reached has held."""
+        """Bytes of weights and KV cache, passes of the draft model and the seconds that they took, free blocks, tokens
+        that rows still lacked at the last asking, and how often a guess that was reached has held."""
         return {
             "weights_bytes": self._weights,
             "kv_cache_bytes": self._kv,
             "kv_blocks_free": self._blocks.free,
             "steps": self._steps,
             "seconds": self._seconds,
+            "tokens_behind": self._behind,
             "hold_rate": self._depth.rate,
         }
 
@@ -113,18 +124,15 @@ class DraftModel:
 
     def _forget(self, row: int) -> None:
         self._blocks.release(row)
-        self._entered[row] = self._seen[row] = 0
+        self._entered[row] = self._computed[row] = self._seen[row] = 0
         self._guessed[row] = self._proposed[row] = _NONE
 
     def _room(self, row: int, known: int, wanted: int) -> list[tuple[int, int, list[int]]] | None:
         """None for a row that gets no guess: nothing is wanted, or no block is left. The last guess is not computed."""
         return self._blocks.grow(row, known + wanted - 1) if wanted > 0 and known > 0 else None
 
-    def _chains(
-        self, rows: Int32, known: Int32, wanted: Int32, new_blocks: list[tuple[int, int, list[int]]]
-    ) -> list[Tree]:
-        held = self._agree(rows, known)
-        output = self._catch_up(rows, held, known, new_blocks)
+    def _chains(self, rows: Int32, known: Int32, wanted: Int32, output: StepOutput) -> list[Tree]:
+        """output: the first token of each, drawn."""
         tokens = np.zeros((len(rows), int(wanted.max())), np.int32)
         confidence = np.zeros(tokens.shape, np.float32)
         lengths, survival = np.zeros(len(rows), np.int32), np.ones(len(rows), np.float32)
@@ -138,7 +146,7 @@ class DraftModel:
             if not len(live):
                 break
             begun = time.perf_counter()
-            output = self._pass(rows[live], known[live] + depth, np.ones(len(live), np.int32), sample=True)
+            output = self._pass(rows[live], known[live] + depth, *_singles(len(live)))
             self._depth.drafted(time.perf_counter() - begun)
         for row, line, length in zip(rows.tolist(), tokens, lengths.tolist(), strict=True):
             self._proposed[row] = line[:length].copy()
@@ -160,9 +168,10 @@ class DraftModel:
                 guessed = self._guessed[row][: now - before]
                 differs = guessed != tokens[before : before + len(guessed)]
                 agreed = int(differs.argmax()) if differs.any() else len(guessed)
-                held[place] = min(before + agreed, now - 1)
+                held[place] = min(int(self._computed[row]) + agreed, now - 1)
             else:
                 self._runner.add(row, tokens[:now].tolist(), _GREEDY, now)
+            self._guessed[row] = _NONE
         if late:
             self._enter(rows[late], self._entered[rows[late]], known[late])
         self._entered[rows] = known
@@ -178,36 +187,47 @@ class DraftModel:
         table.append_tokens(table.send(owners), table.send(places), table.send(self._history.token_ids[owners, places]))
 
     def _catch_up(
-        self, rows: Int32, held: Int32, known: Int32, new_blocks: list[tuple[int, int, list[int]]]
-    ) -> StepOutput:
-        """Compute what each row knows, from held[i] on, in chunks; what the last pass draws, of all rows."""
-        budget = self._runner.sizes.max_batched_tokens
-        while True:
-            behind = known - 1 - held
-            if not behind.any() or (not self._singly and int(behind.sum()) + len(rows) <= budget):
-                return self._pass(rows, held, behind + 1, sample=True, new_blocks=new_blocks)
-            before = np.cumsum(behind) - behind
-            count = np.clip(budget - before, 0, behind).astype(np.int32)
-            own = count > 0
+        self, rows: Int32, known: Int32, new_blocks: list[tuple[int, int, list[int]]]
+    ) -> tuple[NDArray[np.int64], StepOutput | None]:
+        """Compute what the rows know, at most `_budget` tokens of it: the places of those that have got all, and what
+        is drawn behind each of these; None where there is none."""
+        held = self._agree(rows, known)
+        count, ready = shares(known - held, self._budget)
+        self._computed[rows] = held + count
+        self._behind = int((known - held - count).sum())
+        if not self._singly:
+            own = np.flatnonzero(count)
+            sample = np.isin(own, ready)
+            output = self._pass(rows[own], held[own], count[own], sample, new_blocks)
+            output.tokens, output.logprobs = output.tokens[sample], output.logprobs[sample]
+            return ready, output if len(ready) else None
+        count[ready] -= 1
+        if len(own := np.flatnonzero(count)):
             # One token each is a captured step on a GPU, which draws as well: over the next, which is known.
-            single = self._singly and bool((count[own] == 1).all())
-            self._pass(rows[own], held[own], count[own], sample=single, new_blocks=new_blocks)
-            held, new_blocks = held + count, []
+            single = bool((count[own] == 1).all())
+            self._pass(rows[own], held[own], count[own], np.full(len(own), single), new_blocks)
+            new_blocks = []
             if single:
-                self._enter(rows[own], held[own], held[own] + 1)
+                self._enter(rows[own], held[own] + 1, held[own] + 2)
+        if not len(ready):
+            return ready, None
+        return ready, self._pass(rows[ready], known[ready] - 1, *_singles(len(ready)), new_blocks)
 
     def _pass(
         self,
         rows: Int32,
         start: Int32,
         count: Int32,
-        *,
-        sample: bool,
+        sample: NDArray[np.bool_],
         new_blocks: list[tuple[int, int, list[int]]] | None = None,
     ) -> StepOutput:
         self._steps += 1
-        plan = StepPlan(rows, start, count, sample=np.full(len(rows), sample), new_blocks=new_blocks or [])
-        return self._runner.launch(plan).wait()
+        return self._runner.launch(StepPlan(rows, start, count, sample, new_blocks or [])).wait()
+
+
+def _singles(rows: int) -> tuple[Int32, NDArray[np.bool_]]:
+    """One token of each, behind which one is drawn."""
+    return np.ones(rows, np.int32), np.ones(rows, np.bool_)
 
 
 _GREEDY = SamplingParams(temperature=0, logprobs=0)

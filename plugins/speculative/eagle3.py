@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engines.native.memory_table import Sizes
 from engines.native.ops.base import Batch
@@ -22,10 +23,11 @@ from engines.native.state import pinned
 from plugins.speculative.branches import branched
 from plugins.speculative.eagle_head import EagleHead, probabilities
 from plugins.speculative.row_blocks import RowBlocks
+from plugins.speculative.shares import shares
 
 DRAFTS, BRANCHES, LEAST_SURVIVAL = 5, 3, 0.05
 BATCHED = {"cpu": 512, "cuda": 4096}
-"""Tokens of a pass over what was said."""
+"""Tokens of a pass over what was said, one at each asking; no more than of a scheduler's step."""
 
 
 class Eagle3:
@@ -48,7 +50,8 @@ class Eagle3:
         self._blocks = RowBlocks(rows, blocks, size)
         self._table = np.zeros((rows, -(-self._head.positions // size)), np.int32)  # each row's blocks
         self._read = np.zeros(rows, np.int32)  # tokens whose keys and values come of the target's features
-        self._budget = max(BATCHED[target.device.type], rows)
+        self._budget = max(min(BATCHED[target.device.type], target.sizes.max_batched_tokens), rows)
+        self._behind = 0  # tokens that rows still lacked at the last asking
         self._bytes = {"weights": Sizes(), "kv_cache": Sizes(), "features": Sizes()}
         self._bytes["weights"].add(self._head.parts)
         self._bytes["kv_cache"].add(self._head.pools)
@@ -65,9 +68,10 @@ class Eagle3:
         """The history has grown by itself, and the target has kept its features."""
 
     def stats(self) -> dict[str, float]:
-        """Bytes of its layer's weights, of its KV cache and of the features; free blocks."""
+        """Bytes of its layer's weights, of its KV cache and of the features; free blocks; tokens that rows still lacked
+        at the last asking."""
         found = {f"{name}_bytes": float(sizes.bytes + sizes.packed) for name, sizes in self._bytes.items()}
-        return {**found, "kv_blocks_free": self._blocks.free}
+        return {**found, "kv_blocks_free": self._blocks.free, "tokens_behind": self._behind}
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -85,9 +89,13 @@ class Eagle3:
             tokens >= 2 and depth > 0 and self._grow(row, tokens + depth - 2)
             for row, tokens, depth in zip(rows.tolist(), known.tolist(), wanted.tolist(), strict=True)
         ]
-        chosen, trees = np.flatnonzero(able), [NOTHING] * len(rows)
-        if len(chosen):
-            tokens, chances = self._chains(rows[chosen], known[chosen], wanted[chosen])
+        asked, trees = np.flatnonzero(able), [NOTHING] * len(rows)
+        if not len(asked):
+            return trees
+        ready, first = self._catch_up(rows[asked], known[asked])
+        if first is not None:
+            chosen = asked[ready]
+            tokens, chances = self._chains(rows[chosen], known[chosen], wanted[chosen], *first)
             for place, line in enumerate(chosen.tolist()):
                 depth, most = int(wanted[line]), min(int(limit[line]), MAX_NODES)
                 trees[line] = branched(tokens[place, :depth], chances[place, :depth], most, self._least)
@@ -100,10 +108,10 @@ class Eagle3:
         return new is not None
 
     def _chains(
-        self, rows: Int32, known: Int32, wanted: Int32
+        self, rows: Int32, known: Int32, wanted: Int32, logits: torch.Tensor, feature: torch.Tensor
     ) -> tuple[Int32, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-        """int32 and float32 [n, depths, branches]; behind a row's wanted depth whatever."""
-        logits, feature = self._catch_up(rows, known)
+        """logits, feature: behind the last token of each. int32 and float32 [n, depths, branches]; behind a row's
+        wanted depth whatever."""
         every = np.arange(len(rows))
         live, depth = every, 0
         device, shape = self._target.device, (len(rows), int(wanted.max()), self._branches)
@@ -125,22 +133,18 @@ class Eagle3:
             logits, feature = result
         return tokens.cpu().numpy().astype(np.int32), chances.cpu().numpy()
 
-    def _catch_up(self, rows: Int32, known: Int32) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read all that was said, in chunks; logits and feature behind the last token of each row."""
+    def _catch_up(
+        self, rows: Int32, known: Int32
+    ) -> tuple[NDArray[np.int64], tuple[torch.Tensor, torch.Tensor] | None]:
+        """Read what was said, at most `_budget` tokens of it: the places of the rows that have got all, and logits and
+        feature behind the last token of each of these; None where there is none."""
         read = np.minimum(self._read[rows], known - 2)
-        while True:
-            behind = known - 1 - read
-            if last := int(behind.sum()) <= self._budget:
-                count = behind
-            else:
-                count = np.clip(self._budget - (np.cumsum(behind) - behind), 0, behind - 1).astype(np.int32)
-            own = np.flatnonzero(count)
-            index = (np.cumsum(count) - 1 if last else np.zeros(0)).astype(np.int64)
-            result = self._said(rows[own], read[own], count[own], index)
-            read = read + count
-            if result is not None:
-                self._read[rows] = read
-                return result
+        count, ready = shares(known - 1 - read, self._budget)
+        self._read[rows] = read + count
+        self._behind = int((known - 1 - read - count).sum())
+        own = np.flatnonzero(count)
+        last = (np.cumsum(count) - 1)[ready].astype(np.int64)
+        return ready, self._said(rows[own], read[own], count[own], last)
 
     def _said(
         self, rows: Int32, start: Int32, count: Int32, index: np.ndarray[tuple[int], np.dtype[np.int64]]

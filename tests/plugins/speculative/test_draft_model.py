@@ -31,7 +31,7 @@ PROMPTS = [[1, 2, 3, 4, 5, 6, 7], [9], [20, 21, 22]]
 BLOCK = 8 * 2 * 2 * 16 * 4  # bytes of 8 tokens
 CONFIG = EngineConfig(
     format="safetensors", paths={}, device="cpu", dtype="float32", max_model_len=LENGTH, max_num_seqs=ROWS,
-    max_batched_tokens=12, kv_cache_bytes=40 * BLOCK, block_size=8, threads=1, speculation="off",
+    max_batched_tokens=128, kv_cache_bytes=40 * BLOCK, block_size=8, threads=1, speculation="off",
 )  # fmt: skip
 
 
@@ -170,6 +170,47 @@ def test_an_engine_says_the_same_with_any_draft_model_and_little_memory(
         assert counts.accepted == counts.drafted, "the target's own weights"
     else:
         assert counts.accepted < counts.drafted / 3
+
+
+@pytest.mark.parametrize("singly", [False, True], ids=["passes", "one token a row"])
+def test_a_long_prompt_is_caught_up_in_bounded_passes_while_others_get_their_guesses(singly: bool) -> None:
+    length, bound = 2064, 256
+    shape = replace(TINY, context_length=length)
+    config = replace(CONFIG, max_model_len=length, max_num_seqs=2, kv_cache_bytes=600 * BLOCK)
+
+    def drafting(budget: int) -> tuple[DraftModel, list[int]]:
+        own = random_runner(shape, replace(config, max_batched_tokens=budget), 5)
+        options = {"least_survival": 0, "drafts": 3}
+        made = DraftModel(ProposerSettings(history_of(2, length), shape.vocab, options=options), own)
+        made._singly = singly
+        passes: list[int] = []
+        launch = own.launch
+        own.launch = lambda plan: passes.append(plan.tokens) or launch(plan)  # type: ignore[method-assign, func-returns-value]
+        return made, passes
+
+    made, passes = drafting(bound)
+    prompt = np.random.default_rng(1).integers(0, shape.vocab, 2000).tolist()
+    begin(made, made._history, 0, prompt)
+    begin(made, made._history, 1, PROMPTS[0])
+    says, asked = prompt, 0
+    while True:
+        passes.clear()
+        long, short = propose(made, [0, 1], 3)
+        assert sum(passes) <= bound + 3 * 2, "catching up, and three tokens of each chain"
+        assert len(short) == 3
+        asked += 1
+        if len(long):
+            break
+        assert made.stats()["tokens_behind"] > 0
+        says = [*says, asked]  # it goes on meanwhile
+        grow(made, made._history, 0, [asked])
+    assert asked == 8, "2,000 tokens, less what the short one takes of each asking"
+    assert made.stats()["tokens_behind"] == 0
+    whole, _ = drafting(4096)
+    begin(whole, whole._history, 0, says)
+    (wanted,) = propose(whole, [0], 3)
+    assert long.tokens.tolist() == wanted.tokens.tolist()
+    np.testing.assert_allclose(long.confidence, wanted.confidence, atol=1e-4)
 
 
 def target(folder: Path, **changes: object) -> tuple[ModelRunner, tuple[str, dict[str, str]]]:

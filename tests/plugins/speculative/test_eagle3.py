@@ -13,14 +13,18 @@ import torch
 import torch.nn.functional as F
 
 from engines.native.config import ConfigError, EngineConfig
+from engines.native.disk_setup import facts
 from engines.native.loader.errors import BadModel
+from engines.native.loader.model_files import open_model
 from engines.native.offline import Offline
 from engines.native.request import SamplingParams
-from engines.native.runner import ModelRunner
+from engines.native.runner import ModelRunner, runner_for
 from engines.native.speculation.proposer import ProposerSettings, make_proposer
 from engines.native.speculation.setup import drafting, speculation_of
+from engines.native.speculation.tree import Tree
 from evaluation.benchmarks.random_model import greedy
 from plugins.speculative.eagle3 import Eagle3
+from plugins.speculative.eagle_head import EagleHead
 from tests.engines.models.harness import token_ids
 from tests.engines.speculation.test_losslessness import every_guess_is_tried
 from tests.plugins.speculative.drive import begin, grow, history_of, propose
@@ -92,11 +96,14 @@ def test_a_chain_is_what_plain_torch_makes_of_the_same_weights(
     draft, plain = dialect(tmp_path / "head", model)
     settings = settings_of(runner, draft, branches=1)
     made = Eagle3(settings)
-    made._budget = 9  # prompts in chunks
+    made._budget = 9  # prompts in chunks, one at each asking
     for row, prompt in enumerate(PROMPTS):
         compute(runner, row, prompt)
         begin(made, settings.history, row, prompt)
-    for row, tree in enumerate(propose(made, range(len(PROMPTS)), [4, 2, 3])):
+    trees: list[Tree] = []
+    while not trees or made.stats()["tokens_behind"]:
+        trees = propose(made, range(len(PROMPTS)), [4, 2, 3])
+    for row, tree in enumerate(trees):
         tokens, chances = plain.chain(model, PROMPTS[row], (4, 2, 3)[row])
         assert tree.chain
         assert tree.tokens.tolist() == tokens
@@ -136,6 +143,80 @@ def test_a_tree_has_the_next_best_beside_each_node(tmp_path: Path, runner: Model
     assert len(nothing) == 0
     assert tree.tokens[:3].tolist() == plain.chain(model, PROMPTS[0], 3)[0]
     assert sorted(tree.parents[3:].tolist()) == [0, 1, 2]
+
+
+def test_a_long_prompt_is_read_in_bounded_parts_while_others_get_their_guesses(
+    tmp_path: Path, runner: ModelRunner, model: torch.nn.Module
+) -> None:
+    draft, plain = eagle(tmp_path / "head", model)
+    settings = settings_of(runner, draft, branches=1)
+    made = Eagle3(settings)
+    assert made._budget == runner.sizes.max_batched_tokens, "as much as a step of the scheduler"
+    made._budget = 16
+    tokens: list[int] = []
+    head = made._head
+    made._head = Counting(head, tokens)  # type: ignore[assignment]
+    prompts = [token_ids(6, 60), PROMPTS[1]]
+    for row, prompt in enumerate(prompts):
+        compute(runner, row, prompt)
+        begin(made, settings.history, row, prompt)
+    asked = 0
+    while True:
+        tokens.clear()
+        long, short = propose(made, [0, 1], 2)
+        asked += 1
+        assert tokens[0] <= 16
+        assert short.tokens.tolist() == plain.chain(model, prompts[1], 2)[0]
+        if len(long):
+            break
+    assert asked == 5, "59 tokens, twelve beside the short one's four at first, then 15 beside its last"
+    assert long.tokens.tolist() == plain.chain(model, prompts[0], 2)[0]
+
+
+class Counting:
+    """A head that notes how many tokens each pass has."""
+
+    def __init__(self, head: EagleHead, tokens: list[int]) -> None:
+        self._head, self._tokens = head, tokens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._head, name)
+
+    def __call__(self, ids: torch.Tensor, *rest: Any) -> Any:
+        self._tokens.append(len(ids))
+        return self._head(ids, *rest)
+
+
+def test_features_go_to_the_host_and_come_back_with_their_tokens(
+    tmp_path: Path, model: torch.nn.Module, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft, plain = eagle(tmp_path / "head", model)
+    bare, config = runner_of(tmp_path / "target", model)
+    config = replace(
+        config, speculation="eagle3", draft_format=draft[0], draft_paths=draft[1], swap_space_bytes=1 << 20
+    )
+    runner = runner_for(open_model(config.format, dict(config.paths)), config)
+    plan, features = runner.sizes.plan, runner.block_size * HIDDEN * 4
+    block = plan.kv_cache // plan.num_blocks + features
+    assert runner.host_view(1).nbytes == block
+    assert runner.host_blocks == (1 << 20) // block - 1, "within the space that was given"
+    settings = settings_of(runner, draft, branches=1)
+    made = Eagle3(settings)
+    assert "no room was planned" not in caplog.text
+    prompt, host = PROMPTS[0], [7, 8, 9]
+    compute(runner, 0, prompt)
+    runner.swap_out(list(zip([1, 2, 3], host, strict=True)))
+    for pool in {id(each): each for layer in runner.model.kv for each in layer}.values():
+        pool.fill_(0.5)  # others' tokens
+    runner.swap_in(list(zip(host, [9, 10, 11], strict=True)))
+    compute(runner, 1, prompt, start=len(prompt) - 2)
+    begin(made, settings.history, 1, prompt)
+    (tree,) = propose(made, [1], 4)
+    assert tree.tokens.tolist() == plain.chain(model, prompt, 4)[0]
+    plain_facts = facts(replace(config, speculation="lookahead", draft_format="", draft_paths={}), bare)
+    assert facts(replace(config, speculation="off"), bare) == plain_facts, "without a head, blocks are the same"
+    assert facts(config, runner)["head"], "blocks on a disk hold this head's features"
+    assert bare.sizes.feature_bytes == 0
 
 
 CLOSE = SamplingParams(temperature=0, max_tokens=24)
