@@ -319,7 +319,7 @@ def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
         disk=disk,
         policy=policy,
         pace=pace_of(config, sizes.block_size),
-        speculation=speculation_of(config, runner, folder=run_dir),
+        speculation=speculation_of(config, runner, folder=Path(local.cache_dir or run_dir)),
     )
     facts = {
         "architecture": runner.config.architecture,

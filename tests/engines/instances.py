@@ -35,6 +35,7 @@ class Running:
         wait: bool = True,
         script: Any = None,
         draft: Path | None = None,
+        cache_dir: str = "",
         **spec: Any,
     ) -> None:
         """model, draft: a GGUF file, or a folder as the hub holds it."""
@@ -50,7 +51,7 @@ class Running:
             settings["draft"] = Draft(draft_files, draft_kind)
         self.run_dir.write_spec(
             LaunchSpec(instance_id="i-1", served_name=NAME, files=files, **settings),
-            Local(paths, host="127.0.0.1", port=0, token=self.token, epoch=1, draft_paths=beside),
+            Local(paths, "127.0.0.1", 0, self.token, epoch=1, draft_paths=beside, cache_dir=cache_dir),
         )
         if script is not None:
             (self.folder / "script.json").write_text(json.dumps(script))

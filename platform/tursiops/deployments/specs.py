@@ -54,7 +54,7 @@ def spec_of_instance(instance: Instance) -> LaunchSpec:
     )
 
 
-def local_of_instance(instance: Instance, *, host: str, token: str) -> Local:
+def local_of_instance(instance: Instance, *, host: str, token: str, cache_dir: str = "") -> Local:
     """Raises core.store.StoreError if a file of the version, or of its draft, is not on this node."""
     draft = draft_used(instance.revision)
     return Local(
@@ -64,6 +64,7 @@ def local_of_instance(instance: Instance, *, host: str, token: str) -> Local:
         token=token,
         epoch=instance.epoch,
         draft_paths={} if draft is None else _paths(draft),
+        cache_dir=cache_dir,
     )
 
 

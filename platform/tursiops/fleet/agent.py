@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import structlog
+from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
@@ -20,6 +22,7 @@ from tursiops.deployments.specs import local_of_instance, spec_of_instance
 from tursiops.fleet.backends import identity
 from tursiops.fleet.backends.base import LaunchError, Observation
 from tursiops.fleet.backends.local import LocalBackend
+from tursiops.fleet.caches import EngineCaches
 from tursiops.fleet.decide import Limits, after_failure, decide, sentence
 from tursiops.fleet.models import Node
 from tursiops.secrets import new_instance_token
@@ -36,6 +39,7 @@ class NodeAgent:
         self.node = node
         self.backend = backend
         self.limits = limits or Limits()
+        self.caches = EngineCaches(Path(settings.ENGINE_CACHE_DIR))
         self.actor = f"node:{node.name}"
         self._drains: dict[str, tuple[int, float]] = {}  # instance → (epoch told to drain, monotonic time)
         self._alive: dict[str, tuple[int, float]] = {}  # instance → (pid, start time) as last seen
@@ -51,6 +55,7 @@ class NodeAgent:
         for observation in seen:
             self._handle(rows.get(observation.instance_id), observation)
         self.backend.limit_logs()
+        self.caches.sweep(rows.values())
         self.loading = any(row.state == InstanceState.STARTING for row in rows.values())
         return self._pause(list(rows.values()))
 
@@ -102,7 +107,7 @@ class NodeAgent:
         if not instance_starting(instance=row, token=token, actor=self.actor):
             return
         try:
-            local = local_of_instance(row, host=self._bind_host(), token=token)
+            local = local_of_instance(row, host=self._bind_host(), token=token, cache_dir=self.caches.folder(row))
             self.backend.start(spec_of_instance(row), local)
         except (LaunchError, StoreError, ValueError) as error:
             log.warning("engine.not_started", instance=str(row.pk), error=str(error))

@@ -46,6 +46,7 @@ def _secret(path: Path) -> str:
 DATA_DIR = _data_dir()
 RUN_DIR = DATA_DIR / "run"  # sockets, state files, live logs: lost without harm
 STORE_DIR = DATA_DIR / "store"  # content-addressed files
+ENGINE_CACHE_DIR = DATA_DIR / "cache" / "engines"  # what engines keep between starts: lost without harm
 SECRET_KEY = _secret(DATA_DIR / "secret-key")
 DEBUG = env.read("TURSIOPS_DEBUG")
 ALLOWED_HOSTS = env.read("TURSIOPS_ALLOWED_HOSTS")

@@ -1,4 +1,8 @@
-"""Keeps a snapshot up to date: read at the start, written every few minutes beside the steps, and at the end."""
+"""Keeps a snapshot up to date: read at the start, written every few minutes beside the steps, and at the end.
+
+Engines that share a folder share the file, and the last to write is right: one that has seen nothing new does not, or
+an idle one that ends last would put what it began with in the place of what the others have learned.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,16 @@ class Keeper:
         self._folder, self._take, self._interval = folder, take, interval
         self._due = time.monotonic() + interval
         self._writer: threading.Thread | None = None
+        self._kept: Facts | None = None  # of what was read or written last
 
     def read(self, identity: str, classes: int, vocab: int) -> Snapshot | None:
         """What an earlier run has kept. A file that can't be used is left alone, and the log says why."""
         if self._folder is None:
             return None
         try:
-            return read(self._folder, identity, classes, vocab)
+            found = read(self._folder, identity, classes, vocab)
+            self._kept = None if found is None else _facts(found)
+            return found
         except (BadSnapshot, OSError) as error:
             log.warning("lookahead starts cold: the snapshot in %s is not used: %s", self._folder, error)
             return None
@@ -51,7 +58,21 @@ class Keeper:
             self._write(self._folder, self._take())
 
     def _write(self, folder: Path, snapshot: Snapshot) -> None:
+        facts = _facts(snapshot)
+        if facts == self._kept:
+            return
         try:
             write(folder, snapshot)
+            self._kept = facts
         except OSError as error:
             log.warning("lookahead's snapshot can't be written to %s: %s", folder, error)
+
+
+Facts = tuple[tuple[float, ...], tuple[float, ...], tuple[tuple[str, int], ...]]
+"""Guesses that held and all, salts and their tokens: where these are as they were, nothing was learned."""
+
+
+def _facts(snapshot: Snapshot) -> Facts:
+    """A copy: counts that were read go on being counted."""
+    texts = tuple((salt, len(tokens)) for salt, tokens in snapshot.texts)
+    return tuple(snapshot.hits), tuple(snapshot.trials), texts

@@ -1,4 +1,5 @@
-"""What is kept between starts, in one file: the stores' text and the counts of what held. Little-endian:
+"""What is kept between starts, in one file: the stores' text and the counts of what held. Several engines may write to
+one folder: the file is the last one's, whole. Little-endian:
 
     8 bytes   b"TURSLOOK"
     u32       version of this layout
@@ -12,9 +13,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +30,8 @@ from plugins.speculative.lookahead.store import END
 NAME = "lookahead.bin"
 MAGIC = b"TURSLOOK"
 VERSION = 1
+CUT_OFF_S = 3600.0
+"""Age of a file that nobody writes any more: its process was killed."""
 _HEADER = struct.Struct("<8sI32s")
 
 
@@ -54,12 +60,15 @@ def write(folder: Path, snapshot: Snapshot) -> None:
     digest = hashlib.blake2b(digest_size=32)
     for part in parts:
         digest.update(part)
-    folder.mkdir(parents=True, exist_ok=True)
-    for cut_off in folder.glob(f"{NAME}.*"):  # of a process that was killed while it wrote
-        cut_off.unlink(missing_ok=True)
-    new = folder / f"{NAME}.{os.getpid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for other in folder.glob(f"{NAME}.*"):
+        with contextlib.suppress(FileNotFoundError):  # it is done meanwhile
+            if other.stat().st_mtime < time.time() - CUT_OFF_S:
+                other.unlink()
+    descriptor, name = tempfile.mkstemp(prefix=f"{NAME}.", dir=folder)  # 0600
+    new = Path(name)
     try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(descriptor, "wb") as file:
             file.write(_HEADER.pack(MAGIC, VERSION, digest.digest()))
             file.writelines(parts)
             file.flush()

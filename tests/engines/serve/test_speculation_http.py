@@ -22,10 +22,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(model: Path, speculation: str, draft: Path | None = None) -> Iterator[Running]:
+def serving(
+    model: Path, speculation: str, draft: Path | None = None, cache_dir: Path | None = None
+) -> Iterator[Running]:
     made = Running(
         model,
         draft=draft,
+        cache_dir=str(cache_dir or ""),
         module="tests.engines.scripted_instance",
         script={"core": "tests.engines.eager_core"},
         max_num_seqs=4,
@@ -97,3 +100,20 @@ def test_a_draft_of_the_launch_spec_is_loaded(model: Path, running: Running) -> 
         told = figures(drafting)
     assert (told["mode"], told["proposers"]) == ("draft", ["draft"])
     assert [source["source"] for source in told["since_start"]["sources"]] == ["draft"]
+
+
+def test_the_next_start_of_a_deployment_knows_what_was_said_before(model: Path, tmp_path: Path) -> None:
+    """In another run folder, as a restarted or an added instance has one."""
+    once = {"prompt": [5, 9, 60, 3, 17, 44], "max_tokens": 48, "temperature": 1, "seed": 7, "ignore_eos": True}
+
+    def accepted() -> tuple[str, int]:
+        with serving(model, "lookahead", cache_dir=tmp_path) as running:
+            answer = running.complete(**once)
+        return answer["choices"][0]["text"], answer["usage"]["completion_tokens_details"]["accepted_prediction_tokens"]
+
+    said, cold = accepted()
+    again, warm = accepted()
+    assert again == said
+    assert warm >= 36, "nearly all of it was said before"
+    assert cold < 12, "drawn from a random model, it repeats little of itself"
+    assert [path.name for path in tmp_path.iterdir()] == ["lookahead.bin"]

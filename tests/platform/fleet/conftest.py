@@ -89,7 +89,8 @@ def tiny_deployment(tiny, stored_version) -> Callable[..., Deployment]:
 
 
 @pytest.fixture
-def host(db, tmp_path) -> Iterator[Host]:
+def host(db, settings, tmp_path) -> Iterator[Host]:
+    settings.ENGINE_CACHE_DIR = tmp_path / "cache" / "engines"
     made = Host(tmp_path / "instances", factories.make_node())
     yield made
     made.end_all()

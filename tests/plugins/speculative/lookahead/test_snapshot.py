@@ -1,6 +1,8 @@
 import logging
 import os
 import stat
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -102,6 +104,59 @@ def test_it_is_written_between_steps_when_it_is_time(tmp_path):
     assert snapshot.read(tmp_path, "model a", CLASSES, 1000) is not None
     lookahead.close()
     assert dict(snapshot.read(tmp_path, "model a", CLASSES, 1000).texts)["tenant"].tolist()[:80] == SAID
+
+
+def test_engines_that_share_a_folder_leave_a_whole_file_and_each_other_s_work_alone(tmp_path):
+    rng = np.random.default_rng(3)
+    written = [
+        snapshot.Snapshot("model a", [1.0] * CLASSES, [2.0] * CLASSES, [("t", rng.integers(0, 900, size, np.int32))])
+        for size in (20_000, 60_000)
+    ]
+    ended = threading.Event()
+
+    def write(each: snapshot.Snapshot) -> None:
+        while not ended.is_set():
+            snapshot.write(tmp_path, each)
+
+    writers = [threading.Thread(target=write, args=(each,)) for each in written]
+    for writer in writers:
+        writer.start()
+    seen, until = set(), time.monotonic() + 5
+    while len(seen) < 2 and time.monotonic() < until:
+        found = snapshot.read(tmp_path, "model a", CLASSES, 1000)
+        if found is not None:
+            seen.add(len(found.texts[0][1]))
+    ended.set()
+    for writer in writers:
+        writer.join()
+    assert seen == {20_000, 60_000}, "each is read whole, whoever wrote it"
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def test_only_what_nobody_writes_any_more_is_cleared_away(tmp_path):
+    busy, killed = tmp_path / f"{NAME}.busy", tmp_path / f"{NAME}.killed"
+    for path in (busy, killed):
+        path.write_bytes(b"cut off")
+    os.utime(killed, (time.time() - 2 * snapshot.CUT_OFF_S,) * 2)
+    used(tmp_path).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, busy.name]
+
+
+def test_an_idle_engine_that_ends_last_does_not_undo_what_another_has_learned(tmp_path):
+    used(tmp_path).close()
+    idle, _ = started(tmp_path)
+    busy, history = started(tmp_path)
+    begin(busy, history, 0, SAID[::-1], "tenant")
+    busy.end(0)
+    busy.close()
+    learned = (tmp_path / NAME).read_bytes()
+    idle.close()
+    assert (tmp_path / NAME).read_bytes() == learned
+    again, history = started(tmp_path)
+    begin(again, history, 0, SAID[5:70:2], "tenant")
+    again.end(0)
+    again.close()
+    assert (tmp_path / NAME).read_bytes() != learned, "one that has seen something new writes it"
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path, caplog):
