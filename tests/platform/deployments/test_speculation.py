@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -162,7 +164,10 @@ def test_the_estimate_counts_the_draft_where_it_is_used(client, body, small):
     assert both["memory"]["kv_cache"] > alone["memory"]["kv_cache"]
     assert both["kv_tokens"] == alone["kv_tokens"]
     assert estimates["lookahead+draft"] == both
-    assert estimates["lookahead"] == alone
+    guessing = estimates["lookahead"]
+    assert guessing["memory"]["verification"] == both["memory"]["verification"] > alone["memory"]["verification"] == 0
+    for part in ("weights", "kv_cache", "activations", "overhead"):
+        assert guessing["memory"][part] == alone["memory"][part], "the draft is not counted"
 
 
 FIGURES: dict[str, Any] = {
@@ -249,6 +254,7 @@ def test_live_figures_of_each_instance_and_of_all(api, viewer, team):
         ({"mode": "off", "proposers": [], "since_start": None, "recent": None}, 200, "It does not speculate."),
         ({"error": {"message": "not found"}}, 404, "can't be looked into"),
         ({"error": {"message": "the engine is draining"}}, 503, "draining"),
+        ({"mode": "auto"}, 200, "can't be read"),
     ],
 )
 def test_an_engine_without_figures_says_why(api, viewer, team, told, status, reason):
@@ -258,6 +264,26 @@ def test_an_engine_without_figures_says_why(api, viewer, team, told, status, rea
         answer = api(viewer).get(f"{URL}/{deployment.pk}/speculation").json()
     assert (answer["speculation"], answer["since_start"], answer["recent"]) == ("off", None, None)
     assert reason in answer["instances"][0]["reason"]
+
+
+def test_engines_are_asked_at_once_and_a_slow_one_keeps_nobody_waiting(api, viewer, team, monkeypatch):
+    monkeypatch.setattr(speculation_live, "ASK_S", 0.4)
+    deployment = factories.make_deployment(team, revision={"engine": "guessing"})
+    told = {"mode": "auto", "proposers": ["lookahead"], "since_start": FIGURES, "recent": FIGURES}
+    with engine(told) as (port, _), socket.create_server(("127.0.0.1", 0)) as deaf:
+        for _ in range(3):
+            listening(deployment, deaf.getsockname()[1])
+        quick = listening(deployment, port)
+        begun = time.monotonic()
+        answer = api(viewer).get(f"{URL}/{deployment.pk}/speculation").json()
+        took = time.monotonic() - begun
+    assert took < 1.1, "three that are silent are waited for together"
+    rows = {row["instance"]: row for row in answer["instances"]}
+    assert rows.pop(str(quick.pk))["recent"] == FIGURES
+    assert answer["recent"]["steps"] == FIGURES["steps"]
+    for row in rows.values():
+        assert row["recent"] is None
+        assert row["reason"] == "It did not answer within 0.4 seconds."
 
 
 def test_another_teams_deployment_is_unknown(api, viewer):
