@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -49,8 +50,9 @@ async def send_error(
     await send_whole(send, error.status, body or error.json(), [JSON, *error.headers(), *headers])
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The request's body. Raises GatewayError (413) past `limit` bytes, ClientGone if the client leaves.
+async def read_body(scope: Scope, receive: Receive, limit: int, patience_s: float) -> bytes:
+    """The request's body. Raises GatewayError: 413 past `limit` bytes, 408 where nothing of it came for `patience_s`;
+    ClientGone if the client leaves.
 
     A body somewhat too large is read to its end first: many clients send all of it before they look at the answer,
     and would see a broken connection in place of the refusal.
@@ -61,7 +63,12 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(patience_s):
+                message = await receive()
+        except TimeoutError:
+            said = f"The rest of the request body did not come for {patience_s:.0f} s; send it again."
+            raise GatewayError(408, "body_timeout", said) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         part = message.get("body", b"")

@@ -63,7 +63,7 @@ class Completions:
         try:
             snapshot = self._source.require()
             exchange.caller = authenticate(scope, snapshot)
-            body = await read_body(scope, receive, self._config.body_limit)
+            body = await read_body(scope, receive, self._config.body_limit, self._config.client_timeout)
             exchange.request = parse(body, endpoint)
             route = find_route(exchange.caller, snapshot, exchange.request.model)
             tokens = self._estimator.total_tokens(exchange.request, route) if endpoint.billed else 0

@@ -26,7 +26,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 3.0
     first_event_timeout: float = 600.0  # a long prompt on a CPU takes minutes
     idle_timeout: float = 120.0  # between two pieces of a running answer
-    client_timeout: float = 60.0  # a client that takes nothing for so long is given up
+    client_timeout: float = 60.0  # a client that takes, or of its body sends, nothing for so long is given up
     ping_every: float = 15.0  # comments while a streaming client waits for its first event
     drain_timeout: float = 30.0  # running answers may finish after SIGTERM
 

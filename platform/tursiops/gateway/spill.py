@@ -3,12 +3,13 @@ ends with the process, so that another gateway can bring back what a dead one le
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedWriter
+from io import FileIO
 from pathlib import Path
 
 from tursiops.gateway.locks import lock_or_none, private
@@ -20,13 +21,13 @@ class Spill:
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
         self._limit = limit
-        self._writer: BufferedWriter | None = None
+        self._writer: FileIO | None = None  # without a buffer: what it has not written, it has not taken
 
     def files(self) -> list[Path]:
         return sorted(self._folder.glob("*.jsonl"))
 
     def append(self, batch: list[bytes]) -> int:
-        """Write records; returns how many there was room for. Raises OSError."""
+        """Write records; returns how many the limit had room for. Raises OSError where the disk takes none of them."""
         room = self._limit - sum(path.stat().st_size for path in self.files())
         count = 0
         for record in batch:
@@ -35,19 +36,31 @@ class Spill:
                 break
             count += 1
         if count:
-            file = self._writer or self._begin()
-            file.write(b"\n".join(batch[:count]) + b"\n")
-            file.flush()
+            self._write(b"\n".join(batch[:count]) + b"\n")
         return count
 
-    def _begin(self) -> BufferedWriter:
+    def _write(self, data: bytes) -> None:
+        """All of `data` or nothing."""
+        file = self._writer or self._begin()
+        end = file.tell()
+        try:
+            written = file.write(data) or 0
+            if written < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(file.fileno(), end)
+            file.seek(end)
+            raise
+
+    def _begin(self) -> FileIO:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
         made = path.with_suffix(".new")  # it gets the name that others look for once it is locked
-        self._writer = open(made, "ab", opener=private)  # noqa: SIM115 - closed by `close`
-        fcntl.flock(self._writer, fcntl.LOCK_EX)
+        file = open(made, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by `close`
+        fcntl.flock(file, fcntl.LOCK_EX)
         made.rename(path)
-        return self._writer
+        self._writer = file
+        return file
 
     def close(self) -> None:
         """End the file that is written; the next `append` begins another."""

@@ -1,8 +1,9 @@
 """Usage records on their way out: memory → Redis stream, or → disk while Redis is away, and later from there.
 
 A record may arrive twice (an answer of Redis that got lost, a spill file read by two gateways); the database keeps
-the first of each request id. None is lost short of a full disk or a power cut: what a killed gateway still held, and
-what its running requests had used, stands in its ledger.
+the first of each request id. None is lost short of a power cut, or of more than `usage_buffer` of them while neither
+Redis nor the disk takes any: what a killed gateway still held, and what its running requests had used, stands in its
+ledger.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ log = structlog.get_logger()
 _BATCH = 500
 _REPLAY_EVERY_S = 5.0
 _REDIS_TIMEOUT_S = 2.0
+_AGAIN_S = 2.0  # between tries while neither Redis nor the disk takes anything
 
 
 class UsageSink:
@@ -54,18 +56,21 @@ class UsageSink:
             while True:
                 await self._filled.wait()
                 self._filled.clear()
-                await self.flush()
+                if not await self.flush():
+                    await asyncio.sleep(_AGAIN_S)
+                    self._filled.set()
         finally:
             replay.cancel()
 
-    async def flush(self) -> None:
-        """Empty the buffer, to Redis or to disk."""
+    async def flush(self) -> bool:
+        """Empty the buffer, to Redis or to disk; False where neither takes what is left of it."""
         while self._buffer:
             batch = [record for record, _ in itertools.islice(self._buffer, _BATCH)]
-            if not await self._send(batch):
-                self._to_disk(batch)
+            if not await self._send(batch) and not self._to_disk(batch):
+                return False
             for _ in batch:
                 self._buffer.popleft()[1].free()
+        return True
 
     async def close(self) -> None:
         await self.flush()
@@ -96,15 +101,17 @@ class UsageSink:
         except (RedisError, OSError, TimeoutError):
             return self._config.usage_stream_limit
 
-    def _to_disk(self, batch: list[bytes]) -> None:
+    def _to_disk(self, batch: list[bytes]) -> bool:
+        """Whether nothing of `batch` is left to be done: it was written, as far as the limit of the files allows."""
         try:
             written = self._spill.append(batch)
         except OSError as error:
-            log.error("gateway.usage_spill_failed", error=str(error))
-            written = 0
+            log.error("gateway.usage_spill_failed", error=str(error), waiting=len(self._buffer))
+            return False
         metrics.usage_spilled.inc(written)
         if written < len(batch):
             self._drop(len(batch) - written)
+        return True
 
     def _drop(self, count: int) -> None:
         metrics.usage_dropped.inc(count)

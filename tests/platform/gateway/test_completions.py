@@ -5,6 +5,7 @@ import json
 import time
 
 import aiohttp
+import msgspec
 import pytest
 from tursiops import secrets
 from tursiops.gateway import records, traffic
@@ -134,6 +135,23 @@ async def test_client_that_sends_all_before_it_reads_sees_413_too(bench, engines
         await writer.drain()
     answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)
     assert b"413" in answer
+    writer.close()
+
+
+async def test_client_that_stops_in_the_middle_of_its_body_is_given_up(bench, engines):
+    await bench.publish(route("m", instance(engines[0], "a")))
+    bench.gateway._completions._config = msgspec.structs.replace(bench.config, client_timeout=0.2)
+    address = bench.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(address[0], int(address[1]))
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bench.key}\r\n"
+    writer.write(f'{head}Content-Length: 1000\r\n\r\n{{"model":'.encode())
+    for _ in range(3):  # slow is no crime
+        await asyncio.sleep(0.1)
+        writer.write(b" ")
+    answer = await asyncio.wait_for(reader.readuntil(b"}}"), 10)
+    assert b" 408 " in answer
+    assert b"body_timeout" in answer
+    assert not engines[0].requests
     writer.close()
 
 
