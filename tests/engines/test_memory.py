@@ -12,6 +12,10 @@ import pytest
 
 from engines.api import Draft, Fit, LaunchSpec, ModelFile, ModelShape, get_engine
 from engines.native import memory
+from engines.native.graph_buckets import rows_bucket
+from engines.native.speculation.budget import WIDTHS
+from engines.native.speculation.speculator import GRAPH_TOKENS, PASS_TOKENS
+from engines.native.speculation.tree import MAX_NODES
 from tests.engines.weights import smollm2
 from tests.side_by_side import side_by_side
 
@@ -142,6 +146,37 @@ def test_a_draft_is_counted_with_a_cache_for_the_same_tokens():
     assert head.weights == 2 * LLAMA8B.parameters + 850_000_000
     features, layer = LLAMA8B.hidden, 2 * LLAMA8B.kv_heads * LLAMA8B.head_dim
     assert head.kv_cache == (head.kv_tokens + 16) * (per_token + 2 * (features + layer))
+
+
+@pytest.mark.speculation
+def test_logits_behind_guesses_have_room_beside_the_cache():
+    off = {"options": {"speculation": "off"}}
+    plain, guessing = (_fit(LLAMA8B, 24 * GIB, device="cuda", **given) for given in (off, {}))
+    assert plain.verification == 0
+    assert guessing.verification == (512 * 12 - 256 * 8) * 128_256  # logits twice, a copy and scores of 32 bits
+    assert guessing.total <= 24 * GIB * memory.GPU_SHARE
+    taken = plain.kv_cache - guessing.kv_cache
+    assert taken == pytest.approx(guessing.verification, abs=16 * memory.kv_bytes_per_token(LLAMA8B, "bfloat16"))
+    few = _fit(LLAMA8B, 24 * GIB, device="cuda", max_num_seqs=4)
+    assert few.verification == (4 * 32 * 12 - 4 * 8) * 128_256
+    cpu = _fit(SMOLLM2, 8 * GIB, device="cpu")
+    assert cpu.verification == (64 - 16) * 49_152 * 12
+    assert cpu.total - _fit(SMOLLM2, 8 * GIB, device="cpu", **off).total == cpu.verification
+    exact = _fit(LLAMA8B, guessing.total, device="cuda", kv_cache_bytes=guessing.kv_cache)
+    assert exact.fits
+    short = _fit(LLAMA8B, guessing.total - 1, device="cuda", kv_cache_bytes=guessing.kv_cache)
+    assert not short.fits, "it counts"
+
+
+@pytest.mark.speculation
+@pytest.mark.parametrize(("device", "tokens"), [("cpu", PASS_TOKENS), ("cuda", GRAPH_TOKENS)])
+def test_no_pass_with_guesses_draws_more_often_than_is_planned(device, tokens):
+    for rows in range(1, 700):
+        nodes = min(MAX_NODES, max(1, tokens // rows - 1))
+        drawn = rows * (nodes + 1)
+        if device == "cuda":  # the widest graph that those nodes fill
+            drawn = rows_bucket(rows) * (max(width for width in WIDTHS if width <= nodes) + 1)
+        assert drawn <= memory.verify_lines(rows, device), rows
 
 
 SHORT = {"max_model_len": 4096, "max_num_seqs": 2}
