@@ -23,6 +23,7 @@ api: list[URLPattern | URLResolver] = [
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
 ]
 
+handler500 = "tursiops.core.error_responses.server_error"
 urlpatterns = [
     path("api/v1/", include(api)),
     # One door: the console's sign-in counts failed attempts, Django's own form does not.

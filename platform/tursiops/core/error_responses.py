@@ -5,20 +5,27 @@ Apart from `core.errors`, so that processes without views do not pay for DRF at 
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db import InterfaceError, OperationalError
 from django.db.models import ProtectedError
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
-from django.views import csrf
+from django.views import csrf, defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_handler
 
 from tursiops.core.errors import TursiopsError, body
+from tursiops.core.filestore import StoreError
+
+log = structlog.get_logger(__name__)
+_FULL = ("database or disk is full", "No space left on device")  # SQLite, and PostgreSQL's DiskFull
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -33,6 +40,9 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         return Response(
             body("too_large", f"The body is larger than {limit:,} bytes.", "Send less at once."), status=413
         )
+    if isinstance(error, OperationalError | InterfaceError | OSError | StoreError) and (told := _told(error)):
+        log.error("web.cannot_store", error=str(error))
+        return Response(told, status=503, headers={"Retry-After": "10"})
     if isinstance(error, DjangoValidationError):
         error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
     response = drf_handler(error, context)
@@ -53,6 +63,28 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         detail = response.data.get("detail", "") if isinstance(response.data, dict) else str(response.data)
         response.data = body(str(code), str(detail))
     return response
+
+
+def _told(error: Exception) -> dict[str, Any] | None:
+    """What people read where nothing can be stored; None for another error."""
+    full = any(said in str(error) for said in _FULL) or getattr(error, "errno", None) == errno.ENOSPC
+    if full or getattr(error, "code", "") == "disk_full":
+        hint = "Free some space on it, and send it again. Models keep answering under /v1."
+        return body("disk_full", "The disk of the platform's data is full, so nothing can be changed.", hint)
+    if isinstance(error, OperationalError | InterfaceError) and "no such" not in str(
+        error
+    ):  # SQLite's of a wrong query
+        hint = "Try again in a few seconds. Models keep answering under /v1."
+        return body("database_away", "The database does not answer.", hint)
+    return None
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Django's handler500: what raised outside of a view of the API, too, answers in the API's shape."""
+    if not request.path.startswith("/api/"):
+        return defaults.server_error(request)
+    hint = "Try again. If it stays, the log of the web process says why."
+    return JsonResponse(body("internal", "The platform failed to answer.", hint), status=500)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
