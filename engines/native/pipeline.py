@@ -62,6 +62,8 @@ class Pipeline:
         if step is not None:
             self.clock.enter(LAUNCH)
             self._flights.append(Flight(step, self._launch(step), undrawn=step.plan.late))
+            if self._scheduler.speculator is not None:
+                self._scheduler.speculator.meanwhile(step.plan.tokens)
         full = len(self._flights) >= self._runner.depth or (step is not None and step.plan.late)
         if self._flights and (step is None or full):
             return self._flights.popleft()

@@ -46,8 +46,8 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Of one task and proposer. seconds: of the CPU, in propose and observe. sure: (said, held) of
-    all nodes whose parent held, by tenth of confidence."""
+    """Of one task and proposer. seconds: of the CPU, in propose and observe, and in what they put off. sure: (said,
+    held) of all nodes whose parent held, by tenth of confidence."""
 
     tokens: int = 0
     steps: int = 0
@@ -167,6 +167,7 @@ class Replay:
         most = np.full(len(rows), limit, np.int32)
         start = time.process_time()
         trees = self.proposer.propose(rows, most)
+        getattr(self.proposer, "meanwhile", lambda: None)()  # what it puts off until the pass is on its way
         seconds = time.process_time() - start
         since = self._history.known[rows]
         for row, tree in zip(rows.tolist(), trees, strict=True):

@@ -1,9 +1,9 @@
 """A smaller model with the same tokenizer goes ahead, one token at a time, and the large one checks what it says.
 
 It has a runner of its own: the engine's loaders, layers, KV blocks and, on a GPU, captured decode steps. A row's
-prompt is computed when guesses for it are asked, and the first guess comes when all of it is: an asking computes no more
-tokens than a pass of either model may have, for a long prompt must not keep other rows waiting. What the draft model
-computed for guesses that held stays valid; behind the first that did not, it goes on from the row's true tokens
+prompt is computed when guesses for it are asked, and the first guess comes when all of it is: an asking computes no
+more tokens than a pass of either model may have, for a long prompt must not keep other rows waiting. What the draft
+model computed for guesses that held stays valid; behind the first that did not, it goes on from the row's true tokens
 (https://arxiv.org/abs/2211.17192, greedy drafts).
 """
 

@@ -17,6 +17,8 @@ MIN_N, MAX_N = 2, 4
 DRAFTS = 5
 CONFIDENCE = 0.6
 """Of each token, before hits are counted (the speculator learns the rest)."""
+TOKEN = 4
+"""Bytes."""
 
 
 class Ngram:
@@ -35,15 +37,13 @@ class Ngram:
         ]
 
     def _row(self, row: int, most: int) -> Tree:
+        if most <= 0:
+            return NOTHING
         known = int(self._history.known[row])
         tokens = self._history.token_ids[row, :known]
+        text = tokens.tobytes()
         for n in range(min(self._max, known - 1), self._min - 1, -1):
-            places = tokens[: known - n] == tokens[known - n]
-            for step in range(1, n):
-                places &= tokens[step : known - n + step] == tokens[known - n + step]
-            found = np.flatnonzero(places)
-            if len(found) and most > 0:
-                first = int(found[-1]) + n
+            if first := newest(text, n):
                 guess = tokens[first : first + most].copy()
                 return chain(guess, np.full(len(guess), CONFIDENCE, np.float32))
         return NOTHING
@@ -59,3 +59,14 @@ class Ngram:
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def newest(text: bytes, n: int) -> int:
+    """text: int32 tokens. The newest place before its end that its last n tokens lead to, too; 0 = none."""
+    tail = text[-TOKEN * n :]
+    at = text.rfind(tail, 0, len(text) - TOKEN)
+    while at % TOKEN:  # −1 is found here, too
+        if at < 0:
+            return 0
+        at = text.rfind(tail, 0, at + len(tail) - 1)
+    return at // TOKEN + n

@@ -14,7 +14,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, zip_longest
 
 MARGIN = 1.05
 """A pass with drafts must promise so many times the tokens per second: promises are uncertain, plain passes are not."""
@@ -43,13 +44,17 @@ class StepCosts:
     _verify: dict[tuple[int, int], float] = field(default_factory=dict)  # (rows, tokens) buckets → seconds
     _doubts: dict[tuple[object, int], int] = field(default_factory=dict)
     _off: list[float] = field(default_factory=lambda: [1.0, 1.0])  # of plain passes, of those with drafts
+    _sizes: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sizes = [size for size, _ in self.prior]
 
     def expected(self, tokens: int) -> float:
         """The prior, straight lines between its points, the last one prolonged."""
-        sizes = [size for size, _ in self.prior]
-        at = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
+        sizes = self._sizes
         if len(sizes) == 1:
             return self.prior[0][1] * max(1.0, tokens / sizes[0])
+        at = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
         (x0, y0), (x1, y1) = self.prior[at - 1], self.prior[at]
         return max(y0 + (y1 - y0) * (tokens - x0) / (x1 - x0), min(y0, y1) * 0.5)
 
@@ -92,6 +97,7 @@ class StepCosts:
         return self._doubts[key] < BELIEVED
 
 
+@cache
 def _bucket(count: int) -> int:
     """1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
     if count <= 4:
@@ -120,26 +126,38 @@ def choose(survival: Sequence[list[float]], rows: int, most: int, costs: StepCos
     nodes in all. padded: each row takes the room of the widest, as in a graph; else every node counts by itself."""
     if not survival or most <= 0:
         return NONE
-    best, plain = NONE, rows / costs.plain(rows)
+    plain = rows / costs.plain(rows)
     if padded:
-        ranked = [sorted(row, reverse=True) for row in survival]
-        longest = max(map(len, ranked))
-        for width in WIDTHS:
-            if rows * width > most:
-                break
-            gains = sum(sum(row[:width]) for row in ranked)
-            rate = (rows + gains) / costs.verify(rows, rows * (width + 1))
-            if rate > best.gain * plain:
-                best = Choice(sum(min(len(row), width) for row in ranked), width, rate / plain)
-            if width >= longest:
-                break
+        gains_of, widths = _gains(survival), [width for width in WIDTHS if rows * width <= most]
+        wide = bisect_left(widths, len(gains_of)) + 1  # no wider than the longest needs
+        tried = [(width, gains_of[min(width, len(gains_of)) - 1], rows * width) for width in widths[:wide]]
     else:
         gains_of = list(accumulate(sorted((each for row in survival for each in row), reverse=True)))
-        for nodes in _counts(min(len(gains_of), most)):
-            rate = (rows + gains_of[nodes - 1]) / costs.verify(rows, rows + nodes)
-            if rate > best.gain * plain:
-                best = Choice(nodes, 0, rate / plain)
-    return best if best.gain >= MARGIN else NONE
+        tried = [(nodes, gains_of[nodes - 1], nodes) for nodes in _counts(min(len(gains_of), most))]
+    best, chosen = MARGIN * plain, 0
+    for count, gains, nodes in tried:
+        rate = (rows + gains) / costs.verify(rows, rows + nodes)
+        if rate >= best and (rate > best or not chosen):
+            best, chosen = rate, count
+    if not chosen:
+        return NONE
+    if padded:
+        return Choice(sum(min(len(row), chosen) for row in survival), chosen, best / plain)
+    return Choice(chosen, 0, best / plain)
+
+
+def _gains(survival: Sequence[list[float]]) -> list[float]:
+    """What the likeliest node of every row promises, the two likeliest, and so on."""
+    ranked = [sorted(row, reverse=True) for row in survival]
+    return list(accumulate(map(sum, zip_longest(*ranked, fillvalue=0.0))))
+
+
+def widest(rows: int, most: int, costs: StepCosts) -> int:
+    """Nodes per row of the widest graph that would pay if every guess held, `most` at most; 0 where none would: then
+    there is nothing to ask for."""
+    plain = MARGIN / costs.plain(rows)
+    pay = [w for w in WIDTHS if rows * w <= most and (w + 1) / costs.verify(rows, rows * (w + 1)) > plain]
+    return pay[-1] if pay else 0
 
 
 def _counts(most: int) -> list[int]:

@@ -35,42 +35,55 @@ def guess(
     if draft.chunks:
         speculator.pause()
         return {}
-    most = np.clip(table.max_total[rows] - table.num_tokens[rows] - 1, 0, max(draft.budget, 0))
-    trees = speculator.guesses(rows, most.astype(np.int32), in_flight)
+    left = np.maximum(table.max_total[rows] - table.num_tokens[rows] - 1, 0)
+    trees = speculator.guesses(rows, np.minimum(left, max(draft.budget, 0)), in_flight)
     if trees is None:
         return {}
     chosen = speculator.choose(trees, len(rows), draft.budget, free=not in_flight)
-    for row in list(chosen):
+    _fit(chosen, table, pool, grow, draft)
+    if constraints is not None and table.constrained[rows].any():
+        _follow(chosen, table, constraints, draft)
+    for row, tree in chosen.items():
         request = table.requests[row]
         assert request is not None
-        tree = _fitting(request, chosen[row], table, pool, grow, draft)
-        if constraints is not None and request.matcher is not None and len(tree):
-            tree, draft.node_masks[row] = constraints.followed(request.matcher, tree)
-        if len(tree):
-            chosen[row] = tree
-            request.drafted += len(tree)
-        else:
-            del chosen[row]
+        request.drafted += len(tree.tokens)
     if not chosen:
         return {}
-    for row in rows[table.constrained[rows]].tolist():
-        request = table.requests[row]
-        if row not in chosen and request is not None and request.matcher is not None:
-            draft.node_masks[row] = request.matcher.bits[None]
     draft.drafts = drafts_of(chosen, rows)
     return chosen
 
 
-def _fitting(request: Request, tree: Tree, table: RowTable, pool: BlockPool, grow: Grow, draft: Draft) -> Tree:
-    """As much of `tree` as there are places in blocks for; blocks that nobody has are taken."""
-    known = int(table.num_tokens[request.row])
-    room = len(request.blocks) * pool.block_size - known
-    need = -(-(len(tree) - room) // pool.block_size)
-    if need <= 0:
-        return tree
-    if need <= pool.available and grow(request, known + len(tree), draft):
-        return tree
-    return tree.first(room)
+def _fit(chosen: dict[int, Tree], table: RowTable, pool: BlockPool, grow: Grow, draft: Draft) -> None:
+    """Leaves as much of each tree as there are places in blocks for; blocks that nobody has are taken."""
+    rooms = table.num_blocks[draft.decodes] * pool.block_size - table.num_tokens[draft.decodes]
+    for row, room in zip(draft.decodes.tolist(), rooms.tolist(), strict=True):
+        tree = chosen.get(row)
+        if tree is None or (count := len(tree.tokens)) <= room:
+            continue
+        request = table.requests[row]
+        assert request is not None
+        need = -(-(count - room) // pool.block_size)
+        if need <= pool.available and grow(request, int(table.num_tokens[row]) + count, draft):
+            continue
+        if room:
+            chosen[row] = tree.first(room)
+        else:
+            del chosen[row]
+
+
+def _follow(chosen: dict[int, Tree], table: RowTable, constraints: Constraints, draft: Draft) -> None:
+    """Leaves what grammars allow, and notes what they do behind each node of all rows that decode."""
+    for row in draft.decodes[table.constrained[draft.decodes]].tolist():
+        request = table.requests[row]
+        if request is None or request.matcher is None:
+            continue
+        draft.node_masks[row] = request.matcher.bits[None]
+        if row in chosen:
+            tree, draft.node_masks[row] = constraints.followed(request.matcher, chosen[row])
+            if len(tree):
+                chosen[row] = tree
+            else:
+                del chosen[row]
 
 
 def masks_of_drafts(plan: StepPlan, masks: dict[int, Int32], table: RowTable) -> TokenMasks | None:

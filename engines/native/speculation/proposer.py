@@ -6,6 +6,9 @@ under the entry point group `tursiops.engine_proposers`, called with ProposerSet
     observe(rows)  they have grown, whether by what was proposed or not
     end(row)       the request leaves its row: ended, or preempted (then it begins again in another)
 
+`begin` is called while the prompt's pass is on its way; `observe` and then `propose` while the device waits. What can
+be done later, a proposer may put off until `meanwhile()`, if it has such a method: called when a pass was launched.
+
 A proposer never changes what is said: the model checks each guess. One that raises is left out from then on, and the
 log says so.
 """
@@ -63,7 +66,7 @@ class Proposer(Protocol):
         ...
 
     def observe(self, rows: Int32, since: Int32) -> None:
-        """rows: int32 [n] have grown: tokens since[i] … known[rows[i]] − 1 are new. Off the critical path."""
+        """rows: int32 [n] have grown: tokens since[i] … known[rows[i]] − 1 are new. The next `propose` follows them."""
         ...
 
     def end(self, row: int) -> None:

@@ -1,9 +1,10 @@
 """The scheduler's side of speculation: ask the proposers, let the budget choose, learn from what was said.
 
-While passes carry drafts, each is planned when the one before is committed: a guess needs to know what it follows.
+While passes carry drafts, each is planned when the one before is committed: a guess needs to know what it follows. What
+it needs not know waits until the pass is on its way (`meanwhile`): getting to know rows, and what proposers put off.
 Where the budget finds nothing worth trying, passes go on as if nobody guessed, one behind the other on a GPU. What
 proposers do then (rows that begin and end, tokens to be seen, guesses in vain) may take OVERHEAD of the time: it waits
-until that much has gone by. Guesses that are not tried are compared with what is then said (`_shadows`), so that it is
+until that much has gone by. Guesses that are not tried are compared with what is then said (`Worth`), so that it is
 noticed when they become worth a try.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import methodcaller
 
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 
 from engines.native.draft import Drawn
 from engines.native.request import Request
-from engines.native.speculation.budget import NONE, Choice, StepCosts, choose
+from engines.native.speculation.budget import NONE, WIDTHS, Choice, StepCosts, choose, widest
 from engines.native.speculation.proposer import History, Proposer
 from engines.native.speculation.tree import MAX_NODES, NOTHING, Int32, Tree, check, held, merged
+from engines.native.speculation.worth import Worth
 from engines.native.step import Drafts, StepPlan, Verified
 
 log = logging.getLogger(__name__)
@@ -36,23 +38,19 @@ SAMPLE = 8
 """Rows that are asked about while nothing is tried; what they promise stands for all, if it is SAMPLED times what plain
 passes give."""
 SAMPLED = 1.3
-MET = 16
-"""Rows that proposers get to know in a pass, at most."""
-HIDDEN = 0.15
-"""Share of a pass on its way that may be spent beside it as if it cost nothing: the rest, the engine needs itself."""
+MEETING_S = 1e-3
+"""Time in which proposers get to know rows in a pass, where that leaves no more; one of them in any case."""
+HIDDEN, OWN_S = 0.15, 2e-3
+"""Share of a pass on its way that may be spent beside it as if it cost nothing, and of a longer one all but OWN_S: the
+rest, the engine needs itself."""
 MAX_REFUSED = 3
 """Askings in a row that did not pay, each of which doubles what the next must wait for."""
-WATCHED = 6
-"""Tokens that must have followed before a guess that was not tried is judged."""
-SHADOWS = 8
-"""Such guesses at most, one for a row."""
+RECKONED = 8
+"""Steps for which it stands how many nodes of a row could pay."""
+NEXT = 3
+"""While guesses are tried, rows are asked for the width above the newest pass's, and above this one."""
 TIMED_AFTER, TIMED = 200, 8
 """Passes with drafts after which some plain ones are timed: whether drafts pay is reckoned against these."""
-FADE = 0.05
-"""Weight of the newest pass in what a source's promises are worth."""
-RATE = (0.05, 1.5)
-"""Bounds of that factor."""
-SUREST = 0.995
 SMOOTH = 0.05
 """Weight of the newest pass in the figures that are shown."""
 COMPUTED = ("draft", "eagle3", "medusa")
@@ -109,25 +107,26 @@ class Speculator:
         self.names = tuple(proposers)
         self.counts = Counts(by_source={name: [0, 0] for name in proposers})
         self.costs = costs
+        self.worth = Worth(len(proposers), history)
         self._proposers: dict[int, Proposer] = dict(enumerate(proposers.values()))
         self._history, self._padded, self._trees, self._clock = history, padded, trees, clock
-        self._worth = [1.0] * len(proposers)
         self._vocab = vocab
         self._choice: Choice = NONE  # of the newest asking
+        self._promised = [0.0] * len(proposers)  # by what it chose
         self._refused = 0  # askings in a row whose guesses did not pay
         self._credit = CREDIT_S  # s that proposers may take in vain
         self._meeting = MEETING_CREDIT_S  # s, likewise, to get to know rows
         self._since = clock()  # when it was last reckoned
         self._flights: list[_Flight] = []
-        self._shadows: dict[int, tuple[int, Tree, list[float]]] = {}  # row → (tokens known then, guessed, survival)
         self._new: dict[int, tuple[str, int]] = {}  # rows that the proposers have not met → (salt, prompt_len)
-        self._seen: dict[int, int] = {}  # row → tokens that they have seen
+        self._seen = np.full(len(history.known), -1, np.int32)  # of each row, tokens that they have seen; −1 = not met
         self._straight: set[int] = set()  # rows whose guesses may have no forks
         self._tried = 0  # passes with drafts since plain ones were timed
         self._plain = 0  # plain passes still to come, to time them
         self._most_tokens = GRAPH_TOKENS if padded else PASS_TOKENS
         self._turn = 0  # where the next sample of rows begins
         self._widest = 0
+        self._reckoned = 0, 0, 0  # for so many rows, in this step: nodes of a row that could pay
         self._passes = [0] * len(proposers)  # row-passes of each source
         self._poor: set[int] = set()  # sources that a warning was given for
         self._last = 0.0  # when the newest pass was committed
@@ -153,14 +152,14 @@ class Speculator:
     def end(self, row: int) -> None:
         """Its tokens are still in the history."""
         began = self._clock()
-        if self._affords(began) and self._meeting > 0:
-            self._meet([row])
-        if row in self._seen:
-            self._show([row])
-            self._each(lambda proposer: proposer.end(row))
+        if row in self._new and self._affords(began) and self._meeting > 0:
+            self._introduce(row)
+        if self._seen[row] >= 0:
+            self._show(np.array([row], np.int32), self._seen[[row]])
+            self._each(methodcaller("end", row))
             self._meeting -= self._clock() - began
-        self._shadows.pop(row, None)
-        self._seen.pop(row, None)
+        self.worth.forget(row)
+        self._seen[row] = -1
         self._new.pop(row, None)
         self._straight.discard(row)
 
@@ -175,47 +174,55 @@ class Speculator:
             return None
         if not len(rows) or not (self.active or self._affords(began)):
             return None
-        limit = np.minimum(limit, min(MAX_NODES, max(1, self._most_tokens // len(rows) - 1)))
         decodes = len(rows)
-        if self.active:
-            self._meet([row for row in rows.tolist() if row in self._new][:MET])
-            known = [place for place, row in enumerate(rows.tolist()) if row in self._seen]
-            rows, limit = rows[known], limit[known]
-        else:
-            some = self._sample(rows)
-            rows, limit, began = rows[some], limit[some], self._clock()
-        if not len(rows):
+        most = self._of_use(decodes)
+        if not most:  # even if all of it held
+            self._choice = NONE
             return None
-        self._show(rows.tolist())
-        trees = dict.fromkeys(rows.tolist(), NOTHING)
-        for source, proposer in list(self._proposers.items()):
-            found = self._ask(source, proposer, rows, limit)
-            for row, most, tree in zip(rows.tolist(), limit.tolist(), found, strict=True):
-                if len(tree):
-                    tree = self._of(source, tree)
-                    tree = merged(trees[row], tree, most) if len(trees[row]) else tree
-                    trees[row] = self._straightened(row, tree)
+        seen = self._seen[rows]
+        if int(seen.min()) < 0 or (not self.active and decodes > SAMPLE):
+            met = np.flatnonzero(seen >= 0)
+            if not len(met):
+                return None
+            if not self.active and len(met) > SAMPLE:  # some of them, in turn
+                self._turn = (self._turn + SAMPLE) % len(met)
+                met = np.roll(met, -self._turn)[:SAMPLE]
+            rows, limit, seen = rows[met], limit[met], seen[met]
+        self._show(rows, seen)
+        trees = self._asked(rows, np.minimum(limit, most))
         if not self.active:
-            self._spend(began, HIDDEN * self.costs.plain(decodes) if in_flight else 0.0)
+            self._spend(began, self._hidden(self.costs.plain(decodes)) if in_flight else 0.0)
         return trees
 
-    def _sample(self, rows: Int32) -> list[int]:
-        """Places of at most SAMPLE of them, in turn, that the proposers know. They get to know as many as they may."""
-        began = self._clock()
-        new = [row for row in rows.tolist() if row in self._new]
-        if new and self._meeting > 0:
-            self._meet(new[: max(1, SAMPLE - (len(rows) - len(new)))])
-            self._meeting -= self._clock() - began
-        known = [place for place, row in enumerate(rows.tolist()) if row in self._seen]
-        if len(known) > SAMPLE:
-            self._turn = (self._turn + SAMPLE) % len(known)
-            known = (known * 2)[self._turn : self._turn + SAMPLE]
-        return known
+    def _of_use(self, decodes: int) -> int:
+        """Nodes of a row beyond which no pass pays, whatever holds."""
+        most = min(MAX_NODES, max(1, self._most_tokens // decodes - 1))
+        if not self._padded:
+            return most
+        if self._reckoned[0] != decodes or self.counts.steps >= self._reckoned[1] + RECKONED:
+            self._reckoned = decodes, self.counts.steps, widest(decodes, decodes * most, self.costs)
+        if self.active:  # what pays now changes step by step
+            most = min(most, next((width for width in WIDTHS if width > max(self._choice.width, NEXT)), MAX_NODES))
+        return min(most, self._reckoned[2])
+
+    def _asked(self, rows: Int32, limit: Int32) -> dict[int, Tree]:
+        names, each = rows.tolist(), limit.tolist()
+        trees = dict.fromkeys(names, NOTHING)
+        for source, proposer in list(self._proposers.items()):
+            found = self._ask(source, proposer, rows, limit)
+            for row, most, tree in zip(names, each, found, strict=True):
+                if not len(tree.tokens):
+                    continue
+                if source:
+                    tree = Tree(tree.tokens, tree.parents, tree.confidence, np.full(len(tree), source, np.int32))
+                    tree = merged(trees[row], tree, most)
+                trees[row] = tree.trunk() if row in self._straight else tree
+        return trees
 
     def choose(self, trees: dict[int, Tree], decodes: int, most: int, free: bool) -> dict[int, Tree]:
         """Those of `trees` that the next pass tries, `most` nodes at most. decodes: rows that decode in it. free: it
         may try any; else the choice is of a pass to come, and all are watched."""
-        survival = {row: self._survival(tree) for row, tree in trees.items() if len(tree)}
+        survival = {row: self.worth.survival(tree) for row, tree in trees.items() if len(tree.tokens)}
         told = list(survival.values())
         sampled = not self.active and len(trees) < decodes
         if sampled and told:
@@ -224,22 +231,33 @@ class Speculator:
         self._choice = choose(told, decodes, most, self.costs, padded=self._padded)
         if sampled and self._choice.gain < SAMPLED:
             self._choice = NONE
-        self._promised = [0.0] * len(self.names)
         if self._choice is NONE:
             self._refused = min(self._refused + 1, MAX_REFUSED) if survival else 0
         else:
             self._refused = 0
             if free:
                 chosen = self._best(trees, survival)
-                self._widest = max(map(len, chosen.values()), default=0)
+                self._widest = max((len(tree.tokens) for tree in chosen.values()), default=0)
                 return chosen
-        for row, own in survival.items():
-            if len(self._shadows) >= SHADOWS:
-                break
-            if row in self._shadows:
-                continue  # it is judged first
-            self._shadows[row] = (int(self._history.known[row]), trees[row], own)
+        self.worth.watch(trees, survival)
         return {}
+
+    def _best(self, trees: dict[int, Tree], survival: dict[int, list[float]]) -> dict[int, Tree]:
+        """The nodes that the choice is for, by row. Notes what they promise."""
+        choice = self._choice
+        counts = dict.fromkeys(survival, choice.width)
+        if not choice.width:
+            every = sorted(((-each, row) for row, own in survival.items() for each in own))
+            for _, row in every[: choice.nodes]:
+                counts[row] += 1
+        found: dict[int, Tree] = {}
+        kept: list[list[float]] = []
+        for row, count in counts.items():
+            if count:
+                found[row], own = trees[row].likeliest(survival[row], count)
+                kept.append(own)
+        self._promised = self.worth.promised(found.values(), kept)
+        return found
 
     def pause(self) -> None:
         """Prompts are computed beside: nothing is tried."""
@@ -254,6 +272,17 @@ class Speculator:
             promised = self._promised
         self._flights.append(_Flight(trees, promised, decodes, tokens, len(plan.rows) > decodes, now))
 
+    def meanwhile(self, computed: int) -> None:
+        """A pass that computes so many tokens is on its way: time for what need not be done before it."""
+        began = self._clock()
+        if not self.active and not (self._affords(began) and self._meeting > 0):
+            return
+        hidden = self._hidden(self.costs.expected(computed)) if self._padded else 0.0
+        self._meet(began + max(hidden, MEETING_S))
+        self._each(_put_off)
+        if not self.active:
+            self._meeting -= max(0.0, self._clock() - began - hidden)
+
     def committed(self, plan: StepPlan, said: Verified | None, drawn: Drawn) -> None:
         """The oldest launched pass is over; the history knows what it has said. Enters whose guesses `drawn` are."""
         flight = self._flights.pop(0)
@@ -264,13 +293,10 @@ class Speculator:
         seconds, self._last = now - (flight.begun if paused else self._last), now
         self.counts.steps += 1
         if said is not None:
-            sources = np.full(said.tokens.size, -1, np.int8)
-            self._learn(plan, said, flight, seconds, sources)
-            drawn.sources = sources[drawn.positions]
+            drawn.sources = self._learn(plan, said, flight, seconds, drawn.positions)
         elif flight.rows and not flight.mixed:
             self.costs.saw_plain(flight.rows, seconds)
-        if self._shadows:
-            self._judge()
+        self.worth.judge()
 
     def failed(self) -> None:
         """The oldest launched pass raised."""
@@ -287,6 +313,11 @@ class Speculator:
         self._since = now
         return self._credit > 0
 
+    @staticmethod
+    def _hidden(takes: float) -> float:
+        """s that cost nothing beside a pass of so many."""
+        return max(HIDDEN * takes, takes - OWN_S)
+
     def _spend(self, began: float, hidden: float = 0.0) -> None:
         """After what was done since `began`, of which `hidden` s cost nothing."""
         self._credit -= max(0.0, self._clock() - began - hidden) * 2**self._refused
@@ -298,32 +329,14 @@ class Speculator:
         return {self.names[source]: proposer.stats() for source, proposer in self._proposers.items()}
 
     def _learn(
-        self, plan: StepPlan, said: Verified, flight: _Flight, seconds: float, sources: NDArray[np.int8]
-    ) -> None:
-        counts, width = self.counts, said.tokens.shape[1]
-        tokens = int(said.counts[: flight.rows].sum())
-        drafted, accepted = [0] * len(self.names), [0] * len(self.names)
-        words, lengths = said.tokens.tolist(), said.counts.tolist()
-        for place, row in enumerate(plan.rows[: flight.rows].tolist()):
-            tree = flight.trees.get(row)
-            if tree is None:
-                continue
-            counts.rows += 1
-            path = held(tree, words[place][: lengths[place]])
-            if len(self.names) == 1:
-                self._passes[0] += 1
-                drafted[0] += len(tree)
-                accepted[0] += len(path)
-                sources[place * width : place * width + len(path)] = 0
-                continue
-            whose = tree.source.tolist()
-            for source in set(whose):
-                self._passes[source] += 1
-            for source in whose:
-                drafted[source] += 1
-            for step, node in enumerate(path):
-                accepted[whose[node]] += 1
-                sources[place * width + step] = whose[node]
+        self, plan: StepPlan, said: Verified, flight: _Flight, seconds: float, positions: NDArray[np.int64]
+    ) -> NDArray[np.int8]:
+        """positions: as `Drawn` has them → int8 [k], whose guess each of these tokens was; −1 = nobody's."""
+        counts, rows = self.counts, flight.rows
+        tokens = int(said.counts[:rows].sum())
+        tell = self._one_source if len(self.names) == 1 else self._by_source
+        sources, drafted, accepted = tell(said, plan, flight.trees, positions)
+        counts.rows += len(flight.trees)
         for source, name in enumerate(self.names):
             counts.by_source[name][0] += drafted[source]
             counts.by_source[name][1] += accepted[source]
@@ -334,11 +347,46 @@ class Speculator:
         self._tried += 1
         if self._tried >= TIMED_AFTER:
             self._tried, self._plain, self._choice = 0, TIMED, NONE
-        self._value(flight.promised, accepted)
-        self.costs.saw_verify(flight.rows, flight.tokens, seconds)
-        plain = self.costs.plain(flight.rows) * tokens / flight.rows
+        self.worth.learn(flight.promised, accepted)
+        self.costs.saw_verify(rows, flight.tokens, seconds)
+        plain = self.costs.plain(rows) * tokens / rows
         counts.saved_s += plain - seconds
         counts.speedup += SMOOTH * (plain / max(seconds, 1e-9) - counts.speedup)
+        return sources
+
+    def _one_source(
+        self, said: Verified, plan: StepPlan, trees: dict[int, Tree], positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int8], list[int], list[int]]:
+        """Whose guesses these tokens were, and of each source how many were tried, and held: all that a row has said
+        but the last."""
+        assert plan.drafts is not None
+        nodes = plan.drafts.nodes  # of all rows: none computes a prompt beside drafts
+        right = (said.counts - 1) * (nodes > 0)
+        self._passes[0] += len(trees)
+        place, column = np.divmod(positions, said.tokens.shape[1])
+        mine = column < right[place]
+        return mine.view(np.int8) - np.int8(1), [int(nodes.sum())], [int(right.sum())]
+
+    def _by_source(
+        self, said: Verified, plan: StepPlan, trees: dict[int, Tree], positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int8], list[int], list[int]]:
+        """The same, of several."""
+        sources = np.full(said.tokens.shape, -1, np.int8)
+        drafted, accepted = [0] * len(self.names), [0] * len(self.names)
+        words, lengths = said.tokens.tolist(), said.counts.tolist()
+        for place, row in enumerate(plan.rows.tolist()):
+            tree = trees.get(row)
+            if tree is None:
+                continue
+            whose = tree.source.tolist()
+            for source in set(whose):
+                self._passes[source] += 1
+            for source in whose:
+                drafted[source] += 1
+            for step, node in enumerate(held(tree, words[place][: lengths[place]])):
+                accepted[whose[node]] += 1
+                sources[place, step] = whose[node]
+        return sources.reshape(-1)[positions], drafted, accepted
 
     def _warn(self, source: int) -> None:
         """Of a draft model or head whose guesses hardly ever hold, once."""
@@ -354,101 +402,27 @@ class Speculator:
                 name, accepted, passes,
             )  # fmt: skip
 
-    def _judge(self) -> None:
-        """Compare guesses that were not tried with what has followed by now."""
-        history = self._history
-        for row, (since, tree, survival) in list(self._shadows.items()):
-            if int(history.known[row]) < since + WATCHED:
-                continue
-            del self._shadows[row]
-            path = held(tree, history.token_ids[row, since : since + WATCHED].tolist())
-            promised, kept = [0.0] * len(self.names), [0] * len(self.names)
-            depths, whose = tree.depths().tolist(), tree.source.tolist()
-            for depth, source, share in zip(depths, whose, survival, strict=True):
-                promised[source] += share if depth <= WATCHED else 0.0
-            for node in path:
-                kept[whose[node]] += 1
-            self._value(promised, kept)
+    def _meet(self, until: float) -> None:
+        """Rows that the proposers have not met, one at least."""
+        for row in list(self._new):
+            self._introduce(row)
+            if self._clock() > until:
+                break
 
-    def _value(self, promised: Sequence[float], kept: Sequence[int]) -> None:
-        """What is each source's word worth? Of what it promised with its worth at that time, so much was kept."""
-        for source, (wanted, found) in enumerate(zip(promised, kept, strict=True)):
-            if wanted > 0:
-                off = min(max((found - wanted) / (wanted + 1), -1.0), 1.0)
-                worth = self._worth[source] * (1 + FADE * off)
-                self._worth[source] = min(max(worth, RATE[0]), RATE[1])
+    def _introduce(self, row: int) -> None:
+        salt, prompt_len = self._new.pop(row)
+        self._seen[row] = self._history.known[row]
+        self._each(methodcaller("begin", row, salt, prompt_len))
 
-    def _straightened(self, row: int, tree: Tree) -> Tree:
-        """Without forks, where the row may have none: the chain that comes first."""
-        if row in self._straight and not tree.chain:
-            forks = np.flatnonzero(tree.parents != np.arange(len(tree)))
-            tree = tree.first(int(forks[0]))
-        return tree
-
-    @staticmethod
-    def _of(source: int, tree: Tree) -> Tree:
-        if not source:
-            return tree
-        return Tree(tree.tokens, tree.parents, tree.confidence, np.full(len(tree), source, np.int32))
-
-    def _survival(self, tree: Tree) -> list[float]:
-        """Of each node, the probability that it and all before it hold, by what its source's word is worth."""
-        reached = [1.0]
-        parents, sure = tree.parents.tolist(), tree.confidence.tolist()
-        if len(self.names) == 1:
-            worth = self._worth[0]
-            for parent, own in zip(parents, sure, strict=True):
-                reached.append(reached[parent] * min(own * worth, SUREST))
-        else:
-            for parent, own, source in zip(parents, sure, tree.source.tolist(), strict=True):
-                reached.append(reached[parent] * min(own * self._worth[source], SUREST))
-        return reached[1:]
-
-    def _best(self, trees: dict[int, Tree], survival: dict[int, list[float]]) -> dict[int, Tree]:
-        """The nodes that the choice is for, by row. Notes what they promise."""
-        choice = self._choice
-        best: dict[int, set[int]] = {}
-        if not choice.width:
-            every = sorted(((-each, row, node) for row, own in survival.items() for node, each in enumerate(own)))
-            for _, row, node in every[: choice.nodes]:
-                best.setdefault(row, set()).add(node)
-        found: dict[int, Tree] = {}
-        for row, own in survival.items():
-            tree = trees[row]
-            keep = np.ones(len(own), np.bool_)
-            if not choice.width:
-                keep[[node for node in range(len(own)) if node not in best.get(row, ())]] = False
-            elif len(own) > choice.width:
-                keep[np.argsort(-np.array(own), kind="stable")[choice.width :]] = False
-            if not keep.all():
-                tree = tree.kept(keep)
-                own = np.array(own)[keep].tolist()
-            if not len(tree):
-                continue
-            found[row] = tree
-            if len(self.names) == 1:
-                self._promised[0] += sum(own)
-            else:
-                for source, share in zip(tree.source.tolist(), own, strict=False):
-                    self._promised[source] += share
-        return found
-
-    def _meet(self, rows: list[int]) -> None:
-        """Rows that the proposers have not met."""
-        for row in rows:
-            if row in self._new:
-                salt, prompt_len = self._new.pop(row)
-                self._seen[row] = int(self._history.known[row])
-                self._each(methodcaller("begin", row, salt, prompt_len))
-
-    def _show(self, rows: list[int]) -> None:
-        """Show the proposers what has been said since they last looked."""
-        known = self._history.known
-        grown = [(row, self._seen[row]) for row in rows if known[row] > self._seen[row]]
-        if grown:
-            places, since = np.array(grown, np.int32).T
-            self._each(lambda proposer: proposer.observe(places, since))
-            self._seen.update({row: int(known[row]) for row, _ in grown})
+    def _show(self, rows: Int32, seen: Int32) -> None:
+        """Show the proposers what has been said since they last looked. seen: of the rows, tokens that they know."""
+        known = self._history.known[rows]
+        grown = known > seen
+        if not grown.all():
+            rows, known, seen = rows[grown], known[grown], seen[grown]
+        if len(rows):
+            self._each(methodcaller("observe", rows, seen))
+            self._seen[rows] = known
 
     def _ask(self, source: int, proposer: Proposer, rows: Int32, limit: Int32) -> list[Tree]:
         try:
@@ -472,15 +446,19 @@ class Speculator:
         del self._proposers[source]
 
 
+def _put_off(proposer: Proposer) -> None:
+    """What it has put off, where it puts anything off."""
+    if (meanwhile := getattr(proposer, "meanwhile", None)) is not None:
+        meanwhile()
+
+
 def drafts_of(trees: dict[int, Tree], rows: Int32) -> Drafts:
     """As arrays, in the order of `rows`, int32 [d]."""
-    width = max(len(tree) for tree in trees.values())
-    tokens, parents = np.zeros((2, len(rows), width), np.int32)
-    nodes = np.zeros(len(rows), np.int32)
-    for place, row in enumerate(rows.tolist()):
-        tree = trees.get(row)
-        if tree is not None:
-            nodes[place] = len(tree)
-            tokens[place, : len(tree)], parents[place, : len(tree)] = tree.tokens, tree.parents
-    straight = (parents == np.arange(width)) | (np.arange(width) >= nodes[:, None])
-    return Drafts(tokens, parents, nodes, bool(straight.all()))
+    each = [trees.get(row, NOTHING) for row in rows.tolist()]
+    counts = [len(tree.tokens) for tree in each]
+    nodes, straight = np.array(counts, np.int32), np.arange(max(counts))
+    real = straight < nodes[:, None]
+    tokens, parents = np.zeros((2, *real.shape), np.int32)
+    tokens[real] = np.concatenate([tree.tokens for tree in each])
+    parents[real] = np.concatenate([tree.parents for tree in each])
+    return Drafts(tokens, parents, nodes, not ((parents != straight) & real).any())

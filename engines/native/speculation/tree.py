@@ -15,7 +15,7 @@ MAX_NODES = 31
 """Of one row: with its last token they fill the 32 bits of an ancestor word."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take twice as long to make: nobody changes one
 class Tree:
     """tokens: int32 [k]. parents: int32 [k]; 0 is the row's last token (the root), j > 0 is node j − 1. A parent comes
     before its children, and the most likely chain comes first. confidence: float32 [k], the probability that a node
@@ -34,6 +34,11 @@ class Tree:
         """Each node follows the one before it."""
         return bool((self.parents == np.arange(len(self.parents))).all())
 
+    def trunk(self) -> Tree:
+        """Without forks: the chain that comes first."""
+        forks = np.flatnonzero(self.parents != np.arange(len(self.parents)))
+        return self.first(int(forks[0])) if len(forks) else self
+
     def survival(self) -> Float32:
         """float32 [k], the probability that a node and all before it on its path hold."""
         reached = np.ones(len(self.tokens) + 1, np.float32)
@@ -51,6 +56,24 @@ class Tree:
     def first(self, count: int) -> Tree:
         """The first `count` nodes."""
         return Tree(self.tokens[:count], self.parents[:count], self.confidence[:count], self.source[:count])
+
+    def likeliest(self, survival: list[float], count: int) -> tuple[Tree, list[float]]:
+        """At most `count` nodes, those of the greatest survival, which no node has more of than its parent, and
+        theirs."""
+        if len(survival) <= count:
+            return self, survival
+        order = sorted(range(len(survival)), key=survival.__getitem__, reverse=True)[:count]
+        order.sort()
+        own = [survival[node] for node in order]
+        if order[-1] == count - 1:
+            return self.first(count), own
+        place = [0] * (order[-1] + 2)
+        for new, node in enumerate(order):
+            place[node + 1] = new + 1
+        parents = self.parents.tolist()
+        index = np.array(order, np.int64)
+        moved = np.array([place[parents[node]] for node in order], np.int32)
+        return Tree(self.tokens[index], moved, self.confidence[index], self.source[index]), own
 
     def kept(self, keep: NDArray[np.bool_]) -> Tree:
         """The nodes that are kept, bool [k]; those whose parent is not are lost with it."""
@@ -87,11 +110,13 @@ def check(trees: Sequence[Tree], limit: list[int], vocab: int) -> None:
     """Raises ValueError for guesses that no engine could try."""
     if len(trees) != len(limit):
         raise ValueError(f"{len(trees)} trees for {len(limit)} rows")
-    for tree, most in zip(trees, limit, strict=True):
-        if len(tree) > most:
-            raise ValueError(f"a tree of {len(tree)} nodes where {most} are of use")
-        if len(tree) and (int(tree.tokens.min()) < 0 or int(tree.tokens.max()) >= vocab):
-            raise ValueError(f"tokens {tree.tokens.min()} … {tree.tokens.max()} of a vocabulary of {vocab}")
+    words = [tree.tokens for tree in trees]
+    for own, most in zip(words, limit, strict=True):
+        if len(own) > most:
+            raise ValueError(f"a tree of {len(own)} nodes where {most} are of use")
+    every = np.concatenate(words) if words else NOTHING.tokens
+    if len(every) and (int(every.min()) < 0 or int(every.max()) >= vocab):
+        raise ValueError(f"tokens {every.min()} … {every.max()} of a vocabulary of {vocab}")
 
 
 def held(tree: Tree, tokens: list[int]) -> list[int]:

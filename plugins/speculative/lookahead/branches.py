@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from operator import itemgetter
 
 from plugins.speculative.lookahead.matches import Match
@@ -26,43 +25,38 @@ FEW = 3
 MOST = 0.99
 """Of one token: a model may always say something else."""
 
-Entry = tuple[float, int, int, int, int, float, int, list[Match]]
-"""(−survival, tie break, parent, depth, token, confidence, class, the matches that go this way)"""
+Way = tuple[float, float, int, int, int, int, list[Match]]
+"""A token that may follow a node, as yet not in the tree: (survival, confidence, class, token, parent, depth, matches
+that go this way)"""
 
 
 @dataclass(slots=True)
 class Branches:
-    """A tree as `engines.native.speculation.tree.Tree` has it, as lists, and each node's class of survival."""
+    """A tree as `engines.native.speculation.tree.Tree` has it, as lists: depth first, the likeliest child first, so
+    that the first nodes are the likeliest chain. kinds: each node's class of survival; reached: its survival."""
 
     tokens: list[int]
     parents: list[int]
     confidence: list[float]
     kinds: list[int]
-    chain: bool = True  # each node follows the one before it
+    reached: list[float]
+    chain: bool  # each node follows the one before it
 
-    def ordered(self) -> Branches:
-        """Depth first, the most likely child first: the first nodes are the most likely chain."""
-        count = len(self.tokens)
-        if self.parents == list(range(count)):
-            return self
-        children: list[list[int]] = [[] for _ in range(count + 1)]
-        for node, parent in enumerate(self.parents):
-            children[parent].append(node + 1)  # found best first
-        order: list[int] = []
-        stack = children[0][::-1]
-        while stack:
-            node = stack.pop()
-            order.append(node - 1)
-            stack += children[node][::-1]
-        place = [0] * (count + 1)
+    def best(self, limit: int) -> Branches:
+        """Its `limit` nodes of the greatest survival: no node has more than its parent."""
+        order = sorted(range(len(self.reached)), key=self.reached.__getitem__, reverse=True)[:limit]
+        order.sort()
+        place = [0] * (order[-1] + 2)
         for new, node in enumerate(order):
             place[node + 1] = new + 1
+        parents = [place[self.parents[node]] for node in order]
         return Branches(
             [self.tokens[node] for node in order],
-            [place[self.parents[node]] for node in order],
+            parents,
             [self.confidence[node] for node in order],
             [self.kinds[node] for node in order],
-            chain=False,
+            [self.reached[node] for node in order],
+            parents == list(range(limit)),
         )
 
 
@@ -76,17 +70,15 @@ def grow(
     parents: list[int] = []
     confidences: list[float] = []
     kinds: list[int] = []
-    tree = Branches(tokens, parents, confidences, kinds)
-    heap: list[Entry] = []
-    ticket, node, depth, survival, live = 0, 0, 0, 1.0, matches
+    reached: list[float] = []
+    ways: list[Way] = []  # of each node the likeliest last, the deepest last of all
+    node, depth, survival, live, chain, many = 0, 0, 1.0, matches, True, limit
     while live:
         length, source, _, view, follows = live[0]
         agreed = len(follows) if len(live) == 1 else _agreed(live, depth)
-        offset, factor = (source * VIEWS + view) * OF_VIEW + _support(len(live)), odds[view]
-        if not heap:  # nothing competes: a run of C loops
-            stop = min(agreed, depth + limit - len(tokens))
-            run = [offset + place for place in PLACE[length + depth : length + stop]]
-            begin = len(confidences)
+        if depth < agreed:  # straight on
+            offset, factor, begin = (source * VIEWS + view) * OF_VIEW + _support(len(live)), odds[view], len(tokens)
+            run = [offset + place for place in PLACE[length + depth : length + min(agreed, depth + limit)]]
             for kind in run:
                 rate = rates[kind]
                 confidence = rate * factor / (1.0 - rate + rate * factor)
@@ -96,6 +88,7 @@ def grow(
                 if survival < floor:
                     break
                 confidences.append(confidence)
+                reached.append(survival)
             count = len(confidences) - begin
             if count:
                 tokens += follows[depth : depth + count]
@@ -103,42 +96,24 @@ def grow(
                 parents += range(begin + 1, begin + count)
                 kinds += run[:count]
                 node, depth = begin + count, depth + count
-            if len(tokens) == limit or survival < floor:
-                break
-        while depth < agreed:  # straight on
-            kind = offset + PLACE[length + depth]
-            rate = rates[kind] * factor
-            confidence = rate / (1.0 - rates[kind] + rate)
-            if confidence > MOST:
-                confidence = MOST
-            reached, token = survival * confidence, follows[depth]
-            if reached < floor:
-                break
-            if heap and reached < -heap[0][0]:  # another way is better by now
-                ticket += 1
-                heappush(heap, (-reached, ticket, node, depth, token, confidence, kind, live))
-                break
-            tokens.append(token)
-            parents.append(node)
-            confidences.append(confidence)
-            kinds.append(kind)
-            if len(tokens) == limit:
-                return tree.ordered()
-            node, depth, survival = len(tokens), depth + 1, reached
-        else:
-            if len(live) > 1:
-                ticket = _fork(heap, live, node, depth, survival, rates, odds, ticket, trees, floor)
-        if not heap:
+        if depth == agreed and len(live) > 1 and survival >= floor:
+            ways += _fork(live, node, depth, survival, rates, odds, trees, floor)
+        if len(tokens) >= many:  # what is under the best so far need not be looked at
+            floor, many = max(floor, sorted(reached)[-limit]), len(tokens) + limit
+        while ways and ways[-1][0] < floor:
+            ways.pop()
+        if not ways:
             break
-        reached, _, parent, depth, token, confidence, kind, live = heappop(heap)
+        survival, confidence, kind, token, parent, depth, live = ways.pop()
+        chain = chain and parent == len(tokens)
         tokens.append(token)
         parents.append(parent)
         confidences.append(confidence)
         kinds.append(kind)
-        if len(tokens) == limit:
-            break
-        node, depth, survival = len(tokens), depth + 1, -reached
-    return tree.ordered()
+        reached.append(survival)
+        node, depth = len(tokens), depth + 1
+    tree = Branches(tokens, parents, confidences, kinds, reached, chain)
+    return tree if len(tokens) <= limit else tree.best(limit)
 
 
 def _support(count: int) -> int:
@@ -163,36 +138,36 @@ def _agreed(live: list[Match], depth: int) -> int:
 
 
 def _fork(
-    heap: list[Entry],
     live: list[Match],
     node: int,
     depth: int,
     survival: float,
     rates: list[float],
     odds: list[float],
-    ticket: int,
     trees: bool,
     floor: float,
-) -> int:
-    """The tokens that may follow `node`, onto the heap → the next ticket."""
-    ways: dict[int, list[Match]] = {}
+) -> list[Way]:
+    """The tokens that may follow `node`, the likeliest last."""
+    those_of: dict[int, list[Match]] = {}
     for match in live:
         follows = match[4]
         if depth < len(follows):
-            ways.setdefault(follows[depth], []).append(match)
-    total = sum(map(len, ways.values()))
-    branches: list[tuple[float, int, int, list[Match]]] = []
-    for token, those in ways.items():  # that of the longest match first
+            those_of.setdefault(follows[depth], []).append(match)
+    total = sum(map(len, those_of.values()))
+    found: list[tuple[float, int, int, list[Match]]] = []
+    for token, those in those_of.items():  # that of the longest match first
         length, source, _, view, _ = those[0]
-        support = _support(total) if len(ways) == 1 else (TRAILING if branches else LEADING) + share(len(those), total)
+        support = _support(total) if len(those_of) == 1 else (TRAILING if found else LEADING) + share(len(those), total)
         kind = (source * VIEWS + view) * OF_VIEW + PLACE[length + depth] + support
         rate = rates[kind] * odds[view]
-        branches.append((rate / (1.0 - rates[kind] + rate), token, kind, those))
-    whole = sum(branch[0] for branch in branches)
+        found.append((rate / (1.0 - rates[kind] + rate), kind, token, those))
+    whole = sum(way[0] for way in found)
     scale = MOST / whole if whole > MOST else 1.0
-    for confidence, token, kind, those in branches if trees else sorted(branches, key=itemgetter(0))[-1:]:
-        confidence *= scale
-        if survival * confidence >= floor:
-            ticket += 1
-            heappush(heap, (-survival * confidence, ticket, node, depth, token, confidence, kind, those))
-    return ticket
+    if len(found) > 1:
+        found.reverse()
+        found.sort(key=itemgetter(0))
+    return [
+        (survival * scale * sure, scale * sure, kind, token, node, depth, those)
+        for sure, kind, token, those in (found if trees else found[-1:])
+        if survival * scale * sure >= floor
+    ]

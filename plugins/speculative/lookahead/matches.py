@@ -41,9 +41,14 @@ class Text:
     __slots__ = ("base", "ints", "known", "raw", "span", "tail")
 
     def __init__(self, ints: memoryview, raw: memoryview, base: int, known: int) -> None:
-        self.ints, self.raw, self.base, self.known = ints, raw, base, known
-        self.span = known if known < WINDOW else WINDOW
-        self.tail = word(raw, base + known, self.span)
+        self.ints, self.raw, self.base = ints, raw, base
+        self.now(known)
+
+    def now(self, known: int) -> None:
+        """So many of its tokens are set."""
+        self.known = known
+        self.span = span = known if known < WINDOW else WINDOW
+        self.tail = word(self.raw, self.base + known, span)
 
     def length(self, raw: memoryview, base: int, position: int) -> int:
         """Of the match at a position of a text, which begins at token `base` of `raw`."""
@@ -52,15 +57,12 @@ class Text:
             return matched(self.tail, word(raw, base + position, span), span)
         return matched(self.tail >> (32 * (span - position)), word(raw, base + position, position), position)
 
-    def walk(self, chains: Chains, raw: memoryview, base: int, source: int, found: dict[int, Found], most: int) -> None:
-        """Add what the chain of its newest tokens leads to in a text, by position; `most` places are looked at."""
+    def walk(
+        self, chains: Chains, position: int, raw: memoryview, base: int, source: int, found: dict[int, Found], most: int
+    ) -> None:
+        """Add what a chain leads to in a text from `position` on, by position; `most` places are looked at."""
         order, span, tail, before = chains.order, self.span, self.tail, chains.before
-        if span < order:
-            return
-        position: int = chains.heads[(tail >> (32 * (span - order))) % chains.size]
         for _ in range(most):
-            if not position:
-                return
             if position not in found:
                 if position >= span:
                     end = 4 * (base + position)
@@ -71,6 +73,8 @@ class Text:
                 if length >= order:
                     found[position] = (length, -source, position, RAW)
             position = before[position]
+            if not position:
+                return
 
     def follows(self, position: int, count: int) -> list[int]:
         """`count` tokens from a position of the row; past its end the guess goes on with itself."""
@@ -82,7 +86,7 @@ class Text:
 
 
 def find(
-    text: Text, local: Local, store: Store | None, carried: list[Found], count: int, *, broad: bool = True
+    text: Text, local: Local, store: Store | None, carried: list[Found], count: int, broad: bool = True
 ) -> list[Match]:
     """At most KEPT, longest first, newest first among equals. carried: earlier matches that have held until now. count:
     tokens wanted behind each. broad: False compares half as many places, looks into the store only where the row's own
@@ -100,11 +104,17 @@ def find(
             continue
         longest = max(longest, length)
     if longest < SURE:
-        raw, base = text.raw, text.base
+        span, tail, most = text.span, text.tail, WALKED if broad else WALKED // 2
         for level in range(LEVELS if broad else LEVELS - 1):
-            text.walk(local.chains[level], raw, base, LOCAL, here, WALKED if broad else WALKED // 2)
+            chains = local.chains[level]  # most lead nowhere, so their heads are looked at here
+            beyond = span - chains.order
+            if beyond >= 0 and (head := chains.heads[(tail >> 32 * beyond) % chains.size]):
+                text.walk(chains, head, text.raw, text.base, LOCAL, here, most)
             if store is not None and (broad or not here):
-                text.walk(store.chains[level], store.bytes, 0, GLOBAL, there, WALKED if broad else WALKED // 2)
+                chains = store.chains[level]
+                beyond = span - chains.order
+                if beyond >= 0 and (head := chains.heads[(tail >> 32 * beyond) % chains.size]):
+                    text.walk(chains, head, store.bytes, 0, GLOBAL, there, most)
             if len(here) + len(there) >= ENOUGH:
                 break
         if local.structure is not None:
@@ -113,11 +123,12 @@ def find(
             for view, length, position in local.structure.matches():
                 if position not in here or here[position][0] < length:
                     here[position] = (length, -LOCAL, position, view)
-    if not here and not there:
-        return []
-    found = sorted((*here.values(), *there.values()), reverse=True)
+    found = [*here.values(), *there.values()]
+    if len(found) > 1:
+        found.sort(reverse=True)
+        del found[KEPT:]
     matches: list[Match] = []
-    for length, source, position, view in found[:KEPT]:
+    for length, source, position, view in found:
         if source == -LOCAL:
             matches.append((length, LOCAL, position, view, text.follows(position, count)))
         elif store is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from plugins.speculative.lookahead.local import Local
 from plugins.speculative.lookahead.matches import LONGEST_WORDS, Found, Match, Text, find
 from plugins.speculative.lookahead.segments import flags_of
 from plugins.speculative.lookahead.snapshot import Snapshot
-from plugins.speculative.lookahead.survival import CLASSES, LONGEST, RATE, RATE_ALL, RAW, Survival, Weights, view_of
+from plugins.speculative.lookahead.survival import CLASSES, LONGEST, RAW, Survival, Weights
 from plugins.speculative.lookahead.tenants import Tenants
 
 ROW_FLOOR, MOST_FLOOR = 0.002, 0.2
@@ -25,18 +24,17 @@ BROAD, BROAD_FLOOR = 5, 0.05
 BYTES = 256 << 20
 """Of all stores together, unless option `lookahead_bytes` says otherwise."""
 
-CHAIN, SOURCE = np.arange(MAX_NODES, dtype=np.int32), np.zeros(MAX_NODES, np.int32)
-CHAIN.flags.writeable = SOURCE.flags.writeable = False
+SOURCE = np.zeros(MAX_NODES, np.int32)
+SOURCE.flags.writeable = False
 
 
 class _Row:
     """What is kept of a request while it has its row."""
 
-    __slots__ = ("carried", "guess", "local", "matches", "prompt_len", "salt", "weights")
+    __slots__ = ("carried", "guess", "local", "matches", "salt", "text", "weights")
 
-    def __init__(self, salt: str, prompt_len: int, local: Local, weights: Weights) -> None:
-        self.salt, self.prompt_len, self.local = salt, prompt_len, local
-        self.weights = weights
+    def __init__(self, salt: str, text: Text, local: Local, weights: Weights) -> None:
+        self.salt, self.text, self.local, self.weights = salt, text, local, weights
         self.matches: list[Match] = []  # of the newest guess
         self.guess: Branches | None = None
         self.carried: list[Found] = []  # matches that have held
@@ -56,6 +54,7 @@ class Lookahead:
         self._flags = flags_of(settings.options.get("pieces") or [])
         self._survival = Survival()
         self._rows: dict[int, _Row] = {}
+        self._put_off: list[tuple[Branches, list[int], Weights]] = []  # guesses and what was said, to be learned from
         self._identity = settings.identity
         interval = float(settings.options.get("lookahead_snapshot_s", INTERVAL))
         self._keeper = Keeper(settings.folder, self._snapshot, interval)
@@ -65,17 +64,17 @@ class Lookahead:
             self._tenants.fill(earlier.texts)
 
     def begin(self, row: int, salt: str, prompt_len: int) -> None:
-        self._tenants.work()
         self._tenants.touch(salt)
+        text = Text(self._ints, self._raw, row * self._width, int(self._history.known[row]))
         weights = Weights(list(self._survival.weights.log_odds))
-        self._rows[row] = _Row(salt, prompt_len, Local(self._history, row, self._flags), weights)
+        self._rows[row] = _Row(salt, text, Local(self._history, row, self._flags), weights)
 
     def propose(self, rows: Int32, limit: Int32) -> Sequence[Tree]:
         known = self._history.known[rows].tolist()
         floor = min(MOST_FLOOR, max(FLOOR, len(rows) * ROW_FLOOR))
+        most = np.minimum(limit, MAX_NODES).tolist()
         guesses = [
-            self._guess(row, count, min(most, MAX_NODES), floor)
-            for row, count, most in zip(rows.tolist(), known, limit.tolist(), strict=True)
+            self._guess(row, count, each, floor) for row, count, each in zip(rows.tolist(), known, most, strict=True)
         ]
         return _trees(guesses)
 
@@ -86,60 +85,42 @@ class Lookahead:
         state.guess, state.matches = None, []
         if limit <= 0:
             return None
-        text = Text(self._ints, self._raw, row * self._width, known)
-        store, broad = self._tenants.get(state.salt), limit >= BROAD and floor < BROAD_FLOOR
-        state.matches = find(text, state.local, store, state.carried, limit + 1, broad=broad)
-        if state.matches:
-            rates, odds = self._survival.rates, state.weights.factors
-            state.guess = grow(state.matches, limit, rates, odds, trees=self._trees, floor=floor)
+        text, broad = state.text, limit >= BROAD and floor < BROAD_FLOOR
+        text.now(known)
+        matches = find(text, state.local, self._tenants.get(state.salt), state.carried, limit + 1, broad)
+        if not matches:
+            return None
+        rates, odds = self._survival.rates, state.weights.factors
+        state.matches, state.guess = matches, grow(matches, limit, rates, odds, trees=self._trees, floor=floor)
         return state.guess
 
     def observe(self, rows: Int32, since: Int32) -> None:
-        self._tenants.work()
-        self._keeper.tick()
+        self._learn()
         known = self._history.known[rows].tolist()
         for row, end in zip(rows.tolist(), known, strict=True):
             state, base = self._rows.get(row), row * self._width
             if state is None:  # ended meanwhile
                 continue
-            new = self._ints[base + state.local.linked : base + end].tolist()  # as `since` says
-            state.carried = []
-            if state.guess is not None:
-                if state.guess.tokens:
-                    self._learn(state, state.guess, new)
-                count = len(new)
-                for length, source, position, view, follows in state.matches:
-                    if follows[:count] == new:
-                        longer = min(LONGEST, length + count)
-                        view = view if longer <= LONGEST_WORDS else RAW
-                        state.carried.append((longer, -source, position + count, view))
-            state.guess, state.matches = None, []
+            new: list[int] = self._ints[base + state.local.linked : base + end].tolist()  # as `since` says
+            if state.matches and new:
+                if state.guess is not None and state.guess.tokens:
+                    self._put_off.append((state.guess, new, state.weights))
+                state.carried = _carried(state.matches, new)
+                state.guess, state.matches = None, []
+            elif state.carried:
+                state.carried = []
             state.local.extend(self._raw, base, end, new)
 
-    def _learn(self, state: _Row, guess: Branches, new: list[int]) -> None:
-        """Count which guesses held, along the path that was said; the likeliest of each fork moves the weights."""
-        learn, tokens, parents, kinds = self._survival.learn, guess.tokens, guess.parents, guess.kinds
-        node, error = 0, 0.0
-        for token in new:
-            reached = 0
-            leading = True
-            for child in range(node, len(tokens)):
-                if parents[child] == node:
-                    held = tokens[child] == token
-                    learn(kinds[child], held)
-                    if leading:
-                        error += held - guess.confidence[child]
-                        leading = False
-                    if held:
-                        reached = child + 1
-                    if guess.chain:
-                        break
-            if not reached:
-                break
-            node = reached
-        view = view_of(kinds[0])
-        state.weights.move(view, error, RATE)
-        self._survival.weights.move(view, error, RATE_ALL)
+    def meanwhile(self) -> None:
+        """Off the critical path: what guesses have taught, and texts that wait to be kept."""
+        self._learn()
+        self._tenants.work()
+        self._keeper.tick()
+
+    def _learn(self) -> None:
+        for guess, said, weights in self._put_off:
+            self._survival.follow(guess, said, weights)
+        self._put_off.clear()
 
     def end(self, row: int) -> None:
         state = self._rows.pop(row, None)
@@ -156,25 +137,34 @@ class Lookahead:
     def close(self) -> None:
         for row in list(self._rows):
             self.end(row)
+        self._learn()
         while self._tenants.work():
             pass
         self._keeper.close()
 
 
+def _carried(matches: list[Match], new: list[int]) -> list[Found]:
+    """Those of the matches that `new` tokens have followed."""
+    found: list[Found] = []
+    first, count = new[0], len(new)
+    for length, source, position, view, follows in matches:
+        if follows[0] == first and (count == 1 or follows[:count] == new):
+            longer = length + count if length + count < LONGEST else LONGEST
+            found.append((longer, -source, position + count, view if longer <= LONGEST_WORDS else RAW))
+    return found
+
+
 def _trees(guesses: list[Branches | None]) -> list[Tree]:
     """Three arrays for all of them, of which each tree has its stretch: many small ones would take longer."""
-    if len(guesses) == 1:
-        guess = guesses[0]
-        if guess is None or not guess.tokens:
-            return [NOTHING]
-        count = len(guess.tokens)
-        straight = CHAIN[:count] if guess.chain else np.array(guess.parents, np.int32)
-        sure = np.array(guess.confidence, np.float32)
-        return [Tree(np.array(guess.tokens, np.int32), straight, sure, SOURCE[:count])]
-    full = [guess for guess in guesses if guess is not None]
-    tokens = np.array(list(chain.from_iterable(guess.tokens for guess in full)), np.int32)
-    parents = np.array(list(chain.from_iterable(guess.parents for guess in full)), np.int32)
-    confidence = np.array(list(chain.from_iterable(guess.confidence for guess in full)), np.float32)
+    words: list[int] = []
+    above: list[int] = []
+    sure: list[float] = []
+    for guess in guesses:
+        if guess is not None:
+            words += guess.tokens
+            above += guess.parents
+            sure += guess.confidence
+    tokens, parents, confidence = np.array(words, np.int32), np.array(above, np.int32), np.array(sure, np.float32)
     trees: list[Tree] = []
     start = 0
     for guess in guesses:

@@ -8,8 +8,12 @@ row's own text departs from the counts is one weight for each view: its odds, up
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from engines.native.speculation.tree import MAX_NODES
+
+if TYPE_CHECKING:
+    from plugins.speculative.lookahead.branches import Branches
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33)
 """Least match length, in tokens, of each class."""
@@ -77,6 +81,34 @@ class Survival:
         self.weights = Weights([0.0] * VIEWS)  # that new rows begin with
         self.trials = [PRIOR] * CLASSES
         self.hits = [rate * PRIOR for rate in self.rates]
+
+    def follow(self, guess: Branches, said: list[int], weights: Weights) -> None:
+        """Learn from all guesses along the path that was said; the likeliest of each fork moves the weights: those of
+        the row, and those that new rows begin with."""
+        tokens, parents, kinds, sure = guess.tokens, guess.parents, guess.kinds, guess.confidence
+        node, error = 0, 0.0
+        for token in said:
+            if node == len(tokens) or parents[node] != node:  # the likeliest of a node's stands behind it
+                break
+            child, reached = node, 0
+            held = tokens[child] == token
+            error += held - sure[child]
+            self.learn(kinds[child], held)
+            if held:
+                reached = child + 1
+            if not guess.chain:
+                for _ in range(parents.count(node) - 1):
+                    child = parents.index(node, child + 1)
+                    held = tokens[child] == token
+                    self.learn(kinds[child], held)
+                    if held:
+                        reached = child + 1
+            if not reached:
+                break
+            node = reached
+        view = view_of(kinds[0])
+        weights.move(view, error, RATE)
+        self.weights.move(view, error, RATE_ALL)
 
     def learn(self, kind: int, held: bool) -> None:
         """A guess of class `kind`, whose parent held, did or did not."""

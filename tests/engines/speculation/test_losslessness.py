@@ -73,7 +73,7 @@ class Oracle:
 def every_guess_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a pass took the same time whatever it carries, and asking none."""
     monkeypatch.setattr(Speculator, "active", property(lambda _: True))
-    monkeypatch.setattr("engines.native.speculation.speculator.MET", 1000)
+    monkeypatch.setattr("engines.native.speculation.speculator.MEETING_S", 60)
     monkeypatch.setattr("engines.native.speculation.setup.prior_of", lambda _: FREE)
     monkeypatch.setattr(StepCosts, "saw_plain", lambda *_: None)
     monkeypatch.setattr(StepCosts, "saw_verify", lambda *_: None)

@@ -58,7 +58,7 @@ def compared(prompts: list[list[int]], tokens: int, groups: int, alone: bool, mo
     accepted = engine.scheduler.speculator.counts.accepted
     different = [place for place, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other]
     assert not different
-    assert accepted > 5
+    assert accepted > 2
 
 
 def test_30_prompts_say_the_same_g1(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 
 import numpy as np
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 from engines.native.draft import Drawn
 from engines.native.request import Request, SamplingParams
 from engines.native.speculation import speculator as module
-from engines.native.speculation.budget import NONE, StepCosts, choose
+from engines.native.speculation.budget import NONE, StepCosts, choose, widest
 from engines.native.speculation.proposer import History
 from engines.native.speculation.speculator import Speculator, drafts_of
 from engines.native.speculation.tree import NOTHING, Tree, ancestors, chain, held, merged
+from engines.native.speculation.worth import Worth
 from engines.native.step import StepPlan, Verified
+from tests.engines.driver import Driver
+from tests.engines.guessing import Guesser
 
 pytestmark = pytest.mark.speculation
 FLAT = [(1, 1.0), (4096, 1.001)]
@@ -62,12 +66,13 @@ def straight(*tokens: int, sure: float = 0.9) -> Tree:
     return chain(np.array(tokens, np.int32), np.full(len(tokens), sure, np.float32))
 
 
-def one_row(proposers, costs=None, clock=lambda: 0.0) -> tuple[Speculator, History]:
+def one_row(proposers, costs=None, clock=lambda: 0.0, padded=False) -> tuple[Speculator, History]:
     history = History(np.zeros((4, 4096), np.int32), np.full(4, 10, np.int32))
-    made = Speculator(proposers, history, costs or Fixed(FLAT), padded=False, trees=True, clock=clock)
+    made = Speculator(proposers, history, costs or Fixed(FLAT), padded=padded, trees=True, clock=clock)
     request = Request(id=1, token_ids=np.zeros(10, np.int32), params=SamplingParams(), prompt_len=10)
     request.row = 0
     made.begin(request)
+    made.meanwhile(10)
     return made, history
 
 
@@ -85,6 +90,7 @@ def turn(made: Speculator, history: History, said: list[int]) -> dict[int, Tree]
         plan.count = plan.count + plan.drafts.nodes
         count += len(held(chosen[0], said))
     made.launched(plan, chosen, 1, 0.0)
+    made.meanwhile(plan.tokens)
     known = int(history.known[0])
     history.token_ids[0, known : known + count] = said[:count]
     history.known[0] += count
@@ -135,6 +141,56 @@ def test_asking_in_vain_takes_a_bounded_share_of_the_time():
     assert slow.asked * 0.01 <= 60 * module.OVERHEAD + module.CREDIT_S + 0.05
 
 
+def test_nobody_is_asked_where_no_pass_could_pay_whatever_held():
+    dear = Fixed([(1, 1.0), (64, 64.0)])
+    said = Said(straight(5, 5, 5))
+    made, history = one_row({"a": said}, dear, padded=True)
+    assert widest(1, 31, dear) == 0
+    for _ in range(20):
+        assert not turn(made, history, [5] * 9)
+    assert said.asked == 0
+    cheap = Fixed([(1, 1.0), (8, 1.5), (9, 9.0)])
+    assert widest(1, 31, cheap) == 7
+    assert widest(1, 4, cheap) == 3
+
+
+def test_rows_are_met_and_what_can_wait_is_done_while_a_pass_is_on_its_way():
+    events: list[str] = []
+
+    class Told(Guesser):
+        def begin(self, row, salt, prompt_len):
+            events.append("begin")
+            super().begin(row, salt, prompt_len)
+
+        def propose(self, rows, limit):
+            events.append("propose")
+            return super().propose(rows, limit)
+
+        def meanwhile(self):
+            events.append("meanwhile")
+
+    def speculation(history: History) -> Speculator:
+        return Speculator({"a": Told(history, 0.9)}, history, Fixed(FLAT), padded=False, trees=True)
+
+    driver = Driver(depth=2, speculation=speculation)
+    launch = driver.runner.launch
+
+    def launched(plan):
+        events.append("launch")
+        return launch(plan)
+
+    driver.runner.launch = launched
+    for first in range(3):
+        driver.add([first, 2, 3], max_tokens=20)
+    driver.run()
+    assert driver.scheduler.speculator is not None
+    assert driver.scheduler.speculator.counts.accepted > 0
+    assert events.count("begin") == 3
+    assert events.count("meanwhile") > 3
+    for before, event in itertools.pairwise(events):
+        assert event not in ("begin", "meanwhile") or before in ("launch", "begin")
+
+
 def test_a_proposer_that_raises_is_left_out_and_the_others_go_on(caplog):
     class Broken(Said):
         def propose(self, rows, limit):
@@ -151,8 +207,7 @@ def test_a_proposer_that_raises_is_left_out_and_the_others_go_on(caplog):
 def test_a_head_whose_guesses_hardly_hold_is_told_of_once_h48(caplog, monkeypatch):
     monkeypatch.setattr(module, "POOR_AFTER", 20)
     made, history = one_row({"eagle3": Said(straight(1, sure=0.9))})
-    made._worth = [1.0]
-    monkeypatch.setattr(Speculator, "_value", lambda *_: None)
+    monkeypatch.setattr(Worth, "learn", lambda *_: None)
     with caplog.at_level(logging.WARNING):
         for _ in range(40):
             turn(made, history, [9] * 3)
@@ -206,6 +261,18 @@ def test_merged_trees_have_the_paths_of_both_and_parents_come_first(one, other, 
     assert len(cut) <= max(most, 0)
     assert paths(cut) <= paths(both)
     assert all(parent <= node for node, parent in enumerate(cut.parents.tolist()))
+
+
+@given(trees, st.integers(1, 12))
+def test_the_likeliest_nodes_are_a_tree_and_keep_their_order(drawn, count):
+    tree = tree_of(drawn)
+    survival = [own * 0.99**node for node, own in enumerate(tree.survival().tolist())]  # no two are equal
+    found, own = tree.likeliest(survival, count)
+    best = sorted(survival, reverse=True)[:count]
+    assert own == [each for each in survival if each in best]
+    keep = np.array([each in best for each in survival])
+    wanted = tree.kept(keep)
+    assert (found.tokens.tolist(), found.parents.tolist()) == (wanted.tokens.tolist(), wanted.parents.tolist())
 
 
 @given(trees, st.lists(st.integers(0, 3), max_size=8))

@@ -20,6 +20,12 @@ def begin(proposer: Proposer, history: History, row: int, tokens: Sequence[int],
     history.token_ids[row, : len(tokens)] = tokens
     history.known[row] = len(tokens)
     proposer.begin(row, salt, len(tokens))
+    meanwhile(proposer)
+
+
+def meanwhile(proposer: Proposer) -> None:
+    """A pass is on its way."""
+    getattr(proposer, "meanwhile", lambda: None)()
 
 
 def propose(proposer: Proposer, rows: Sequence[int], limit: int | Sequence[int]) -> list[Tree]:
@@ -57,4 +63,5 @@ def verify(proposer: Proposer, history: History, says: dict[int, list[int]], lim
         kept = held(tree, follows)
         found[row] = (len(tree), kept)
         grow(proposer, history, row, follows[: kept + 1])
+    meanwhile(proposer)
     return found

@@ -98,6 +98,21 @@ def test_what_one_request_said_helps_the_next_of_its_salt_only():
     assert trees[1].source.tolist() == [0] * 8
 
 
+def test_what_guesses_taught_and_texts_to_keep_wait_for_a_pass_that_is_on_its_way():
+    lookahead, history = made()
+    source = text(11, 60)
+    begin(lookahead, history, 0, [*source, *source[:12]])
+    propose(lookahead, [0], 8)
+    before = list(lookahead._survival.trials)
+    grow(lookahead, history, 0, source[12:18])
+    lookahead.end(0)
+    assert lookahead._survival.trials == before
+    assert lookahead.stats()["lookahead_tokens"] == 0
+    lookahead.meanwhile()
+    assert sum(lookahead._survival.trials) > sum(before)
+    assert lookahead.stats()["lookahead_tokens"] > 60
+
+
 def test_a_full_batch_is_not_asked_to_try_the_unlikely():
     lookahead, history = made(rows=64, length=100)
     for row in range(64):
