@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +25,9 @@ import torch  # noqa: E402
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+from tests.background import Background  # noqa: E402
+
+BACKGROUND = pytest.StashKey[Background]()
 ARTIFACTS = Path(__file__).resolve().parents[1] / "test-artifacts"
 
 
@@ -31,3 +36,24 @@ def artifacts() -> Path:
     """Folder of what tests leave for people to look at: screenshots, tables. Not in git."""
     ARTIFACTS.mkdir(exist_ok=True)
     return ARTIFACTS
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    jobs = {}
+    for item in session.items:
+        if isinstance(item, pytest.Function) and (job := getattr(item.module, "BACKGROUND", {}).get(item.name)):
+            jobs[item.nodeid] = job
+    session.stash[BACKGROUND] = Background(jobs)
+    if jobs and not session.config.option.collectonly and not hasattr(session.config, "workerinput"):
+        session.stash[BACKGROUND].begin()  # a worker of xdist waits to see which of them it gets
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if background := session.stash.get(BACKGROUND, None):
+        background.end()
+
+
+@pytest.fixture
+def from_background(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """What the test's job in its module's BACKGROUND gave, or raised: tests/background.py."""
+    return lambda: request.session.stash[BACKGROUND].wait(request.node.nodeid)

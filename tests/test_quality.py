@@ -2,14 +2,14 @@
 
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.side_by_side import side_by_side
+from tests import background
 
 ROOT = Path(__file__).resolve().parents[1]
 WEBUI = ROOT / "webui"
@@ -17,9 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 def check(argv: list[str], cwd: Path = ROOT, **env: str) -> None:
-    done = subprocess.run(
-        argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=280, env={**os.environ, **env}
-    )
+    done = background.run(argv, cwd=cwd, timeout=900, env={**os.environ, **env})
     assert done.returncode == 0, f"{' '.join(argv)}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
 
 
@@ -51,24 +49,19 @@ def node(*words: str) -> None:
 
 SLOW: dict[str, Callable[[], None]] = {  # the longest first
     "mypy": mypy,
-    "vitest": lambda: node("vitest", "run"),
-    "typescript": lambda: node("tsc", "--noEmit"),
+    "vitest": partial(node, "vitest", "run", "--maxWorkers=1"),
+    "typescript": partial(node, "tsc", "--noEmit"),
     "import_contracts": import_contracts,
-    "biome": lambda: node("biome", "check", "src", "vite.config.ts"),
+    "biome": partial(node, "biome", "check", "src", "vite.config.ts"),
 }
-
-
-@pytest.fixture(scope="module")
-def wait(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
-    with side_by_side(request, {f"test_checker[{name}]": run for name, run in SLOW.items()}) as wait:
-        yield wait
+BACKGROUND = {f"test_checker[{name}]": run for name, run in SLOW.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # the first of them may wait beside another; each has its own end
+@pytest.mark.timeout(1200)  # it may wait behind others; each has its own end
 @pytest.mark.parametrize("checker", SLOW)
-def test_checker(wait: Callable[[str], None], request: pytest.FixtureRequest, checker: str) -> None:
-    wait(request.node.name)
+def test_checker(from_background: Callable[[], None], checker: str) -> None:
+    from_background()
 
 
 @pytest.mark.parametrize("path", ["platform/tursiops", "engines", "evaluation", "plugins", "tests"])

@@ -27,6 +27,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+WINDOW = {"width": 1360, "height": 860}
 WAIT_MS = 20_000  # the two cores of CI also run the model
 
 expect.set_options(timeout=WAIT_MS)
@@ -138,7 +139,7 @@ def new_page(browser: Browser, platform: Platform, signed_in: dict) -> Iterator[
     def make(anonymous: bool = False, **options) -> Page:
         state = None if anonymous else signed_in
         options.setdefault("locale", "en-US")
-        options.setdefault("viewport", {"width": 1360, "height": 860})
+        options.setdefault("viewport", WINDOW)
         options.setdefault("reduced_motion", "reduce")  # a page that is not painted never ends an animation
         context = browser.new_context(base_url=platform.url, storage_state=state, **options)
         contexts.append(context)

@@ -41,6 +41,11 @@ def test_schemes_are_chosen_planned_made_and_compared(new_page, platform, versio
     expect(page.get_by_role("button", name="Quantize: 2 jobs")).to_be_disabled()
     page.get_by_label("Tensor parallel").fill("1")
     expect(page.get_by_role("button", name="Quantize: 2 jobs")).to_be_enabled()
+    submit = page.get_by_role("button", name="Quantize: 2 jobs")
+    page.set_viewport_size({"width": 1360, "height": 500})
+    page.evaluate("window.scrollTo(0, 400)")
+    assert submit.evaluate("(button) => button.getBoundingClientRect().bottom <= innerHeight"), "a long plan scrolls"
+    page.set_viewport_size({"width": 1360, "height": 860})
     page.screenshot(path=shots / "quantize-form.png", full_page=True)
     assert problems(page, AXE.read_text()) == []
     page.get_by_role("checkbox", name="FP8 W8A8, dynamic").uncheck()  # one job is enough for what follows

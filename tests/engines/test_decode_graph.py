@@ -19,6 +19,8 @@ from engines.native.request import SamplingParams
 from engines.native.step import StepPlan, TokenMasks
 from evaluation.benchmarks.random_model import TINY, random_runner
 
+ONE_LAYER = replace(TINY, layers=1, windows=(8,))
+
 
 @given(st.integers(1, 600))
 def test_rows_are_padded_to_few_sizes(rows: int) -> None:
@@ -66,7 +68,7 @@ def test_the_body_draws_what_the_plain_path_draws_after_a_warm_up_too(asks: dict
     )  # fmt: skip
     drawn = []
     for graphs in (False, True):
-        runner = random_runner(TINY, config, seed=5)
+        runner = random_runner(ONE_LAYER, config, seed=5)
         if graphs:
             runner._graphs = Uncaptured(runner.model, runner.rows, runner.sampler)
             runner.warm_up()
@@ -93,7 +95,7 @@ def test_masked_rows_draw_in_a_graph_what_they_draw_without_one() -> None:
         bits[0, token // 32] |= np.uint32(1 << token % 32).view(np.int32)
     drawn = []
     for graphs in (False, True):
-        runner = random_runner(TINY, config, seed=5)
+        runner = random_runner(ONE_LAYER, config, seed=5)
         if graphs:
             runner._graphs = Uncaptured(runner.model, runner.rows, runner.sampler)
         for row in range(3):

@@ -51,7 +51,7 @@ class _Counting(DecodeGraphs):
 def test_a_grammar_beside_a_graph() -> None:
     drawn = []
     for depth, params in ((1, [FREE]), (1, [FREE, BOUND]), (2, [FREE, BOUND])):
-        runner = random_runner(replace(TINY, vocab=SIZE), CONFIG, seed=5)
+        runner = random_runner(replace(TINY, layers=1, windows=(0,), vocab=SIZE), CONFIG, seed=5)
         runner.depth = depth
         runner._graphs = graphs = _Counting(runner.model, runner.rows, runner.sampler)
         engine = Offline(CONFIG, runner)

@@ -2,16 +2,14 @@
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.side_by_side import side_by_side
+from tests import background
 
 pytestmark = [pytest.mark.kernels, pytest.mark.slow]
 
@@ -48,29 +46,19 @@ HOPPER = {"linear_kernel", "scaled_product_kernel"}
 
 def compiled(capability: int) -> list[dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engines.kernels.compile_kernels", str(capability)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[3],
-        env=environment,
-        timeout=280,
-    )
+    argv = [sys.executable, "-m", "tests.engines.kernels.compile_kernels", str(capability)]
+    done = background.run(argv, cwd=Path(__file__).parents[3], env=environment, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def wait(request: pytest.FixtureRequest) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
-    jobs = {f"test_compiles_without_spills[{each}]": partial(compiled, each) for each in SHARED_LIMIT}
-    with side_by_side(request, jobs) as wait:
-        yield wait
+BACKGROUND = {f"test_compiles_without_spills[{each}]": partial(compiled, each) for each in SHARED_LIMIT}
 
 
-@pytest.mark.timeout(600)  # each compilation has its own end
+@pytest.mark.timeout(1200)  # it may wait behind others; each compilation has its own end
 @pytest.mark.parametrize("capability", SHARED_LIMIT)
-def test_compiles_without_spills(capability, wait, request):
-    found = wait(request.node.name)
+def test_compiles_without_spills(capability, from_background):
+    found = from_background()
     assert {entry["kernel"] for entry in found} == KERNELS | (HOPPER if capability == 90 else set())
     attention = [entry for entry in found if entry["kernel"] == "paged_attention_kernel"]
     assert len(attention) == 6 + 12 + 3, "decode, chunk and prefill of two head sizes; of 8-bit pools as well; trees"

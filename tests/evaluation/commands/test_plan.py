@@ -12,7 +12,8 @@ from evaluation.benchmarks.planner_grids import grid_of
 from evaluation.cli import main
 from evaluation.planner import grids, util_grid
 from evaluation.planner.answers import Plan
-from evaluation.schema import LevelResult, ResultDoc, Summary
+from evaluation.profile import Guesses, read_profile
+from evaluation.schema import LevelResult, RequestRecord, ResultDoc, Summary
 
 ROOT = Path(__file__).parents[3]
 SHAPE = ROOT / "evaluation/benchmarks/shapes/llama8b.json"
@@ -59,6 +60,15 @@ def test_from_records_to_a_confirmed_plan(tmp_path, capsys):
     level.metrics["tpot"].p50 = tpot * 1.5
     result.write_bytes(msgspec.json.encode(ResultDoc(id="r", kind="load", levels=[level])))
     assert main(["plan", "confirm", str(plan), str(result)]) == 1
+
+
+def test_what_a_load_test_s_answers_tell_of_guesses_is_in_the_profile(tmp_path):
+    told = RequestRecord(index=0, intended_ns=0, output_tokens=41, accepted_tokens=20, rejected_tokens=10)
+    requests, profile = tmp_path / "requests.jsonl", tmp_path / "profile.json"
+    requests.write_bytes(b"\n".join([msgspec.json.encode(told)] * 2) + b"\n")
+    words = ["--guessed", str(requests), "--out", str(profile)]
+    assert main(["plan", "profile", str(_records(tmp_path / "rows.jsonl")), *words]) == 0
+    assert read_profile(profile.read_bytes()).guesses == Guesses(tokens=2, checked=1.5)
 
 
 @pytest.mark.parametrize(

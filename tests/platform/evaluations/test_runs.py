@@ -22,6 +22,8 @@ from tursiops.jobs import services as jobs
 from tursiops.jobs.models import Job, JobMetric, JobState
 
 from engines.protocol import ChildError
+from evaluation.quality.results import Figure, GateResult, QualityResult, TaskResult
+from evaluation.schema import ObjectiveResult, ResultDoc
 from tests import factories
 from tests.platform.api_bases import assert_error_shape
 from tests.platform.evaluations.conftest import document, event_kinds, worked
@@ -227,6 +229,40 @@ def test_the_last_passed_run_is_the_baseline_and_a_worse_one_is_marked(started, 
     event = Event.objects.get(team=team, kind="evaluation.regressed")
     assert event.text == f"{third} has become worse: e2el.p95 is 900 ms, +9.8% from 820 ms"
     assert event.payload["regressions"] == third.regressions
+
+
+def test_quality_that_nothing_was_asked_of_is_compared_all_the_same(started, children):
+    """A suite as the console makes it: measured each night, without a limit."""
+
+    def measured(accuracy: float, gates: list[GateResult], verdict: str = "undetermined") -> ResultDoc:
+        figure = Figure(value=accuracy, low=accuracy - 0.02, high=accuracy + 0.02)
+        task = TaskResult(name="ours", kind="rules", primary="accuracy", figures={"accuracy": figure})
+        return ResultDoc(
+            id="1", kind="quality", state="complete", verdict=verdict, quality=QualityResult(tasks=[task], gates=gates)
+        )
+
+    children.document = measured(0.8, [])
+    first = worked(started())
+    told = "Nothing was asked of its quality: the suite has no gate for it."
+    assert (first.state, first.verdict, first.reason) == ("completed", "undetermined", told)
+    assert Baseline.objects.get().run_id == first.pk
+    children.document = measured(0.7, [])
+    second = worked(started())
+    assert [item["figure"] for item in second.regressions] == ["ours.accuracy"]
+    assert Baseline.objects.get().run_id == first.pk
+    gate = GateResult(name="g", metric="ours.accuracy", rule="ours >= 0.8", decision="undetermined", blocks=True)
+    children.document = measured(0.81, [gate])
+    assert worked(started()).verdict == "undetermined"
+    assert Baseline.objects.get().run_id == first.pk  # a gate that was not shown to hold is no pass
+
+
+def test_an_objective_that_was_missed_is_told_with_its_share(started, children):
+    children.document = document(verdict="fail")
+    missed = ObjectiveResult(
+        metric="e2el", limit_ms=500, quantile=0.95, start="intended", k=120, n=1000, decision="fail"
+    )
+    children.document.levels[0].objectives = [missed]
+    assert worked(started()).reason == "e2el at most 500 ms: missed by 120 of 1000 requests, at most 5 % allowed."
 
 
 def test_a_baseline_set_by_hand_stays(api, member, started, children):
