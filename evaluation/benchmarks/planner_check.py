@@ -54,7 +54,7 @@ SHARE = 0.55
 """Of the planned capacity that the latencies are measured at."""
 KEY = "TURSIOPS_PLANNER_CHECK_KEY"
 RECIPE = Recipe(
-    rows=(1, 3, 8, 16), contexts=(64, 320), prompts=(32, 192, 480), beside=(48, 192), step_tokens=STEP_TOKENS
+    rows=(1, 3, 8, 16), contexts=(64, 320), prompts=(32, 64, 128, 192, 480), beside=(48, 192), step_tokens=STEP_TOKENS
 )
 
 Triple = tuple[str, str, float, float, float | None]

@@ -115,9 +115,22 @@ def sentence(doc: ResultDoc) -> str:
             if goal.decision == doc.verdict:
                 return (
                     f"{goal.metric} at most {goal.limit_ms:g} ms: missed by {goal.k} of {goal.n} requests, "
-                    f"{1 - goal.quantile:.3g} allowed."
+                    f"at most {100 * (1 - goal.quantile):.3g} % allowed."
                 )
+    if doc.quality is not None and not doc.quality.gates and worst is None:
+        return "Nothing was asked of its quality: the suite has no gate for it."
     return _sentence(worst.cause) if worst is not None else ""
+
+
+def nothing_failed(run: Run) -> bool:
+    """Whether all that was asked of an ended run held. Of a quality part without gates nothing was asked."""
+    docs = run.results.values()
+    return bool(docs) and all(doc["verdict"] == Verdict.PASS or _asked_nothing(doc) for doc in docs)
+
+
+def _asked_nothing(doc: dict[str, Any]) -> bool:
+    quality = doc.get("quality")
+    return quality is not None and not quality["gates"] and doc["verdict"] == Verdict.UNDETERMINED
 
 
 def findings(doc: ResultDoc) -> list[Finding]:

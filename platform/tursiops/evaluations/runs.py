@@ -264,7 +264,7 @@ def _ended(run: Run, job: Job) -> RunState:
 
 
 def _compare(run: Run) -> None:
-    """Mark regressions; a run that passed without any becomes the baseline, unless a person chose one.
+    """Mark regressions; a run of which nothing failed becomes the baseline without any, unless a person chose one.
 
     Runs of two versions of a suite measured two things: they are not compared.
     """
@@ -280,7 +280,7 @@ def _compare(run: Run) -> None:
             then, now = found.run.suite_version.number, run.suite_version.number
             told = f"Compared with nothing: the baseline is of version {then} of the suite, this run of version {now}."
             run.reason = f"{told} {run.reason}".strip()[:500]
-    good = run.verdict == Verdict.PASS and not run.regressions
+    good = results.nothing_failed(run) and bool(run.figures) and not run.regressions
     if good and run.suite.auto_baseline and (found is None or not found.by_hand):
         baselines.follow(run, target)
 

@@ -193,9 +193,8 @@ def _growth_problems(choice: Choice, base: Version, size: int) -> Iterator[dict[
     if size <= base.size_bytes or choice.scheme.about["weights"] == sizes.UNCHANGED:
         return
     if base.format == "gguf" and base.shape.get("quantized_parameters"):
-        message = f"The files grow: those of {base} are in {base.quantization} blocks already."
-        proposal = "Compare memory and speed; or serve the base as it is."
-        yield _problem("schemes", message, proposal, code="grows", severity="info")
+        message = f"Larger than the base, whose files are in {base.quantization} blocks already."
+        yield _problem("schemes", message, code="grows", severity="info")
 
 
 def _support_problems(choice: Choice, support: dict[str, Any], asked: Asked) -> Iterator[dict[str, Any]]:

@@ -55,14 +55,15 @@ export function toneOf(state: string): Tone {
   return TONES[state as State] ?? 'idle'
 }
 
-/** State as icon and word; the reason is said on hover and focus, and in full by `StatusLine`. */
-export function Status({ state, reason }: { state: string; reason?: string }) {
+/** State as icon and word; the reason is said on hover and focus, and in full by `StatusLine`. `word`: says more than
+    the state's own. */
+export function Status({ state, reason, word }: { state: string; reason?: string; word?: string }) {
   const t = useText()
   const said = useSaid()
   const { color, icon } = LOOKS[toneOf(state)]
   const tag = (
     <Tag color={color} icon={icon} className="status" tabIndex={reason ? 0 : undefined}>
-      {t.states[state as State] ?? state}
+      {word ?? t.states[state as State] ?? state}
     </Tag>
   )
   return reason ? <Tooltip title={said(reason)}>{tag}</Tooltip> : tag

@@ -279,6 +279,7 @@ export const evaluations = {
     flipsNeedBaseline: 'Flips show once there is a baseline to compare with.',
     unjudged: 'not judged',
     question: 'Question',
+    piece: 'Piece of the text',
     expected: 'Expected',
     answer: 'Answer',
     before: 'Baseline answered',

@@ -73,7 +73,7 @@ export const quantize = {
   emptyTitle: 'Nothing was made of this version yet',
   emptyText: 'Choose schemes, look at the plan and start: progress and the comparison appear here.',
   phases: {
-    wait: 'Waiting for its turn',
+    wait: 'Another quantization is at work on this machine; this one follows.',
     prepare: 'Preparing',
     environment: 'Making the environment',
     calibrate: 'Calibrating',

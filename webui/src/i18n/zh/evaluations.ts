@@ -247,6 +247,7 @@ export const evaluations: typeof en = {
     flipsNeedBaseline: '有基线可对比时才显示翻转。',
     unjudged: '未判定',
     question: '问题',
+    piece: '文本片段',
     expected: '期望',
     answer: '回答',
     before: '基线的回答',

@@ -118,7 +118,7 @@ export const operations: typeof en = {
     emptyTitle: '没有节点上报',
     emptyText: '在每台机器上启动一个，使用与此处相同的数据库和消息代理：',
     heartbeat: '心跳',
-    ago: (text) => `${text}前`,
+    ago: (text) => `${text} 前`,
     memory: '内存',
     memoryUsed: (used, total) => `已用 ${used}，共 ${total}`,
     disk: '可用磁盘',

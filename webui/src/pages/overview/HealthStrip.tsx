@@ -35,6 +35,7 @@ export function HealthStrip({ data }: { data: Overview }) {
       to: jobs.failed_24h > 0 ? '/jobs?state=errored' : '/jobs',
       value: jobs.failed_24h > 0 ? t.overview.failed24h(jobs.failed_24h) : t.overview.running(jobs.running),
       state: jobs.failed_24h > 0 ? 'errored' : jobs.running > 0 ? 'running' : 'ready',
+      word: jobs.failed_24h + jobs.running === 0 ? t.overview.noFailed : undefined,
     },
   ]
   return (
@@ -43,7 +44,7 @@ export function HealthStrip({ data }: { data: Overview }) {
         <Link key={tile.name} to={tile.to} className="tile">
           <span className="muted">{tile.name}</span>
           <strong className="tile-value">{tile.value}</strong>
-          <Status state={tile.state} />
+          <Status state={tile.state} word={tile.word} />
         </Link>
       ))}
     </div>

@@ -28,7 +28,15 @@ export function PlanPanel({
   const text = useQuantizeText()
   return (
     <Card title={text.plan} size="small" extra={plan?.isFetching && <Spin size="small" />}>
-      <div aria-live="polite" aria-busy={plan?.isFetching ?? false} data-testid="quantize-plan">
+      <section
+        aria-label={text.plan}
+        aria-live="polite"
+        aria-busy={plan?.isFetching ?? false}
+        data-testid="quantize-plan"
+        className="plan-scroll"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
+        tabIndex={0}
+      >
         {!plan && <p className="muted">{text.planEmpty}</p>}
         <ErrorNotice error={plan?.error} onRetry={() => plan?.refetch()} />
         {plan?.data && !plan.error && (
@@ -44,7 +52,7 @@ export function PlanPanel({
             {plan.data.calibration && <Problems found={plan.data.calibration.problems} />}
           </>
         )}
-      </div>
+      </section>
     </Card>
   )
 }

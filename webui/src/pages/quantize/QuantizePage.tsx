@@ -125,7 +125,7 @@ function Start({ all, versions, device }: { all: Scheme[]; versions: Version[]; 
         <CalibrationFields chosen={chosen} values={values} />
         <SchemeOptions chosen={chosen} />
       </div>
-      <aside className="deploy-side" aria-label={text.plan}>
+      <aside className="deploy-side plan-side" aria-label={text.plan}>
         <PlanPanel plan={input ? plan : sizes.error ? sizes : null} schemes={schemes} ranks={values.tp} />
         <ErrorNotice error={start.error} />
         {blocked && <span className="tone-error">{text.blocked}</span>}

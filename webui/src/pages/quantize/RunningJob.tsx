@@ -10,13 +10,14 @@ import { JobProgress } from '@/ui/JobProgress'
 import { LogView } from '@/ui/LogView'
 import { Status } from '@/ui/Status'
 import { formatSeconds } from '@/ui/units'
-import { roughly } from './outcome'
+import { isWaiting, roughly } from './outcome'
 
 /** A job at work: which layer, how well, how long still; its log, and the way to end it. */
 export function RunningJob({ one }: { one: Quantization }) {
   const text = useQuantizeText()
   const said = useSaid()
   const { job, progress } = one
+  const waiting = isWaiting(one)
   return (
     <Card
       size="small"
@@ -26,12 +27,12 @@ export function RunningJob({ one }: { one: Quantization }) {
       data-scheme={one.scheme}
     >
       <span className="inline">
-        <Status state={job.state} />
+        <Status state={waiting ? 'queued' : job.state} />
         <span className="small">{progress ? (text.phases[progress.phase] ?? progress.phase) : ''}</span>
         <span className="muted small">{said(job.reason)}</span>
       </span>
-      <JobProgress job={job} />
-      {progress && <LayerFigures progress={progress} />}
+      {!waiting && <JobProgress job={job} />}
+      {!waiting && progress && <LayerFigures progress={progress} />}
       {progress && progress.resumed_at > 0 && (
         <Alert type="info" showIcon title={text.resumed(progress.resumed_at)} className="notice" />
       )}

@@ -1,14 +1,15 @@
 import { Card, Segmented } from 'antd'
 import type { ColumnsType } from 'antd/es/table'
 import type { RunDetail } from '@/api/evaluations'
-import type { QualityTask } from '@/api/evaluationTypes'
+import type { QualityTask, Sample } from '@/api/evaluationTypes'
 import { samplesOf, useSamples } from '@/api/samples'
 import { useSaid } from '@/i18n'
 import { useEvaluationText } from '@/i18n/evaluations'
 import { DataTable } from '@/ui/DataTable'
 import { Loaded } from '@/ui/Page'
 import { useUrlState } from '@/ui/useUrlState'
-import { counted, type Judged, judged, matches, type SampleFilter } from './flips'
+import { counted, isJudged, type Judged, judged, matches, type SampleFilter } from './flips'
+import { primaryOf, scoreText } from './TaskTable'
 
 const FILTERS: SampleFilter[] = ['all', 'flipped', 'gained', 'wrong', 'right']
 const WITH_BASELINE: SampleFilter[] = ['flipped', 'gained']
@@ -39,6 +40,9 @@ export function SampleBrowser(props: { run: RunDetail; task: QualityTask; baseli
       <Loaded query={samples}>
         {(read) => {
           const rows = judged(read, before.data ?? [])
+          if (!isJudged(task.kind)) {
+            return <MeasuredTable rows={rows} task={task} withBefore={before.data !== undefined} />
+          }
           const shown = rows.filter((row) => matches(row, filter))
           return (
             <>
@@ -63,6 +67,32 @@ export function SampleBrowser(props: { run: RunDetail; task: QualityTask; baseli
         }}
       </Loaded>
     </Card>
+  )
+}
+
+/** Pieces of a text, each with its own figure. */
+function MeasuredTable(props: { rows: Judged[]; task: QualityTask; withBefore: boolean }) {
+  const text = useEvaluationText().quality
+  const said = useSaid()
+  const figure = primaryOf(props.task)
+  const shown = (sample: Sample | null) =>
+    sample?.error ? said(sample.error) : scoreText(figure && { ...figure, value: sample?.score ?? null })
+  const columns: ColumnsType<Judged> = [
+    { title: text.piece, render: (_, { sample }) => <Cut text={sample.prompt} /> },
+    { title: text.score, align: 'right', render: (_, { sample }) => shown(sample) },
+  ]
+  if (props.withBefore) {
+    columns.push({ title: text.against, align: 'right', render: (_, { before }) => shown(before) })
+  }
+  return (
+    <DataTable<Judged>
+      rowKey={(row) => row.sample.id}
+      size="small"
+      columns={columns}
+      dataSource={props.rows}
+      locale={{ emptyText: text.noSample }}
+      pagination={{ pageSize: PER_PAGE, hideOnSinglePage: true, showSizeChanger: false }}
+    />
   )
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Sample } from '@/api/evaluationTypes'
 import { readSamples, samplesOf } from '@/api/samples'
-import { counted, judged } from './flips'
+import { counted, isJudged, judged } from './flips'
 
 const sample = (id: string, score: number | null, error = ''): Sample => ({
   id,
@@ -36,6 +36,11 @@ describe('samples', () => {
     const all = judged([sample('a', 0)], [])
     expect(counted(all, 'flipped')).toBe(0)
     expect(all[0]?.before).toBeNull()
+  })
+
+  it('of a text are measured, neither right nor wrong', () => {
+    expect(['perplexity', 'consistency'].map(isJudged)).toEqual([false, false])
+    expect(['rules', 'choices', 'judge', 'lm_eval'].every(isJudged)).toBe(true)
   })
 
   it('that can not be read say why', () => {

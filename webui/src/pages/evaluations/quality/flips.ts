@@ -10,7 +10,13 @@ export interface Judged {
   wasRight: boolean | null
 }
 
+/** Kinds of tasks whose samples have a figure of their own in place of right and wrong (evaluation/quality). */
+const MEASURED = ['perplexity', 'consistency']
 const RIGHT = 0.5
+
+export function isJudged(kind: string): boolean {
+  return !MEASURED.includes(kind)
+}
 
 /** null: there was no answer, or nothing to score. */
 function isRight(sample: Sample): boolean | null {
