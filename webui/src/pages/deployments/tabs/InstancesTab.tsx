@@ -65,9 +65,9 @@ function StateCell({ instance }: { instance: Instance }) {
   const said = useSaid()
   const loading = instance.state === 'starting' && instance.progress > 0
   return (
-    <div className="cell-text">
+    <div>
       <Status state={instance.state} />
-      <div className="muted small">{said(instance.reason)}</div>
+      {instance.reason && <div className="muted small cell-text">{said(instance.reason)}</div>}
       {loading && (
         <Progress
           size="small"
