@@ -45,7 +45,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"dry_multiplier": -1}, "dry_multiplier", "from 0 to 100"),
     ({"dry_base": 0.9}, "dry_base", "from 1 to 4"),
     ({"dry_allowed_length": 0}, "dry_allowed_length", "from 1 to 50"),
-    ({"dry_range": -1}, "dry_range", "from 0"),
+    ({"dry_range": -1}, "dry_range", "0 or more"),
     ({"dry_sequence_breakers": "\n"}, "dry_sequence_breakers", "array of strings"),
     ({"dry_sequence_breakers": [1]}, "dry_sequence_breakers", "array of strings"),
     ({"dry_sequence_breakers": [""]}, "dry_sequence_breakers[0]", "1 to 256"),
@@ -68,7 +68,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"loop_detection": {"repeats": 3}}, "loop_detection.repeats", "it has min_repeats, max_period, min_tokens"),
     ({"loop_detection": {"min_repeats": 1}}, "loop_detection.min_repeats", "from 2 to 100"),
     ({"loop_detection": {"max_period": 513}}, "loop_detection.max_period", "from 1 to 512"),
-    ({"loop_detection": {"min_tokens": -1}}, "loop_detection.min_tokens", "from 0"),
+    ({"loop_detection": {"min_tokens": -1}}, "loop_detection.min_tokens", "0 or more"),
     ({"loop_detection": {"min_tokens": 1.5}}, "loop_detection.min_tokens", "must be an integer"),
 ]
 
