@@ -51,7 +51,7 @@ def test_outputs_stay_the_same(tmp_path, monkeypatch, kind, tied):
 
 def _scores(paths: dict[str, str], dtype: str, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Log-probabilities of a prompt's tokens."""
-    monkeypatch.setattr(build, "method_for", lambda *_: TransposedLinear)
+    monkeypatch.setattr(build, "method_for", lambda *_, **__: TransposedLinear)
     config = EngineConfig(format="safetensors", paths=paths, device="cpu", dtype=dtype, max_num_seqs=2)
     runner = runner_for(open_model("safetensors", paths), config)
     ids = list(range(3, 33))
