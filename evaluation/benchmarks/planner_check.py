@@ -6,7 +6,8 @@ Under seven minutes on two quiet cores. Memory: the engine's own count (/debug/m
 Poisson load at a share of the planned capacity, run by `python -m evaluation run`. Throughput: as many requests at once
 as a burst, whose end is simulated. Nothing that is compared was calibrated with: other lengths, other batches. How well
 answers can be guessed is the traffic's own, as their lengths are: it is taken from requests before those that are
-compared, of the same kind and none of them the same.
+compared, of the same kind and none of them the same. Steps are timed before the load and after it: a machine that
+changes meanwhile is no error of the plan, and the last two rows tell how much it did.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from evaluation.benchmarks.report import Row
 from evaluation.client.pool import send
 from evaluation.commands.plan import model_of
 from evaluation.planner import capacity, hardware, memory, predict, schemes
-from evaluation.planner.calibrate import Recipe, calibrate
+from evaluation.planner.calibrate import Recipe, Timed, measure
 from evaluation.planner.candidates import default_kv
 from evaluation.planner.capacity import Bounds, Mean
 from evaluation.planner.confirm import TARGETS
 from evaluation.planner.roofline import Roof
 from evaluation.planner.simulate import Limits, Work, simulate
-from evaluation.planner.util_grid import Timing
-from evaluation.profile import Arrivals, BusinessProfile, Guesses, Lengths, guesses_in
+from evaluation.planner.util_grid import Timing, fit
+from evaluation.profile import Guesses, guesses_in
 from evaluation.quality.instance import Instance, end_on_signals
 from evaluation.schema import Endpoint, RequestRecord, ResultDoc, read_result
 from evaluation.workload.item import Item, Turn, plan
@@ -54,8 +55,9 @@ SHARE = 0.55
 """Of the planned capacity that the latencies are measured at."""
 KEY = "TURSIOPS_PLANNER_CHECK_KEY"
 RECIPE = Recipe(
-    rows=(1, 3, 8, 16), contexts=(64, 320), prompts=(32, 64, 128, 192, 480), beside=(48, 192), step_tokens=STEP_TOKENS
-)
+    rows=(1, 3, 8, 16), contexts=(64, 320), prompts=(32, 64, 128, 192, 480), beside=(48, 192), step_tokens=STEP_TOKENS,
+    repeats=2,
+)  # fmt: skip
 
 Triple = tuple[str, str, float, float, float | None]
 """(metric, unit, predicted, measured, target)"""
@@ -111,7 +113,7 @@ def throughput(timing: Timing, before: list[RequestRecord], records: list[Reques
 
 
 def load_test(url: str, model: str, key: str, rate: float, seconds: float) -> tuple[ResultDoc, list[RequestRecord]]:
-    """A Poisson load by evaluation's own runner, in a process of its own. Also gives the requests of its warm-up."""
+    """A Poisson load by evaluation's own runner, in a process of its own. Also gives its requests, warm-up and all."""
     spec = {
         "name": "planner_check",
         "endpoint": {
@@ -136,30 +138,45 @@ def load_test(url: str, model: str, key: str, rate: float, seconds: float) -> tu
         if not result.is_file() or not requests.is_file():
             raise RuntimeError(f"the load test left no result: {done.stdout[-1000:]} {done.stderr[-1000:]}")
         records = [msgspec.json.decode(line, type=RequestRecord) for line in requests.read_bytes().splitlines()]
-        return read_result(result.read_bytes()), [record for record in records if record.warm_up]
+        return read_result(result.read_bytes()), records
 
 
-def latency_figures(timing: Timing, result: ResultDoc, rate: float, guesses: Guesses) -> list[Triple]:
-    """P50 of the level, beside a simulation of the same rate and lengths."""
+def latency_figures(timing: Timing, result: ResultDoc, records: list[RequestRecord], guesses: Guesses) -> list[Triple]:
+    """P50 of the level, beside a simulation of the same requests at the same times."""
     level = result.levels[0]
-    profile = BusinessProfile(
-        name="check", arrivals=Arrivals(rate=rate), lengths=Lengths(pairs=[(PROMPT, OUTPUT)]), guesses=guesses,
-        source="fixed lengths",
-    )  # fmt: skip
-    outcomes = [
-        predict.run(timing, predict.work_of(profile, rate, 600, seed=seed), Limits(SEQUENCES, STEP_TOKENS)).middle
-        for seed in range(3)
-    ]
+    if level.window is None:
+        raise RuntimeError(f"the level ({level.verdict}) has no window: {level.reasons}")
+    sent = sorted((each for each in records if each.status == "ok"), key=lambda each: each.intended_ns)
+    at = np.array([each.intended_ns for each in sent], np.float64)
+    prompt, output = (
+        np.array([float(each.prompt_tokens or 0) for each in sent]),
+        np.array([float(each.output_tokens or 1) for each in sent]),
+    )
+    work = Work((at - at[0]) / 1e9, prompt, np.zeros(len(sent)), output, guesses)
+    planned = predict.run(timing, work, Limits(SEQUENCES, STEP_TOKENS)).middle
+    inside = (level.window.start_ns <= at) & (at < level.window.end_ns)
     found: list[Triple] = []
     for metric, target in (("tpot", TARGETS["tpot"]), ("ttft", TARGETS["ttft_p50"]), ("e2el", None)):
         summary = level.metrics.get(f"{metric}_intended") or level.metrics.get(metric)
         if summary is None or summary.p50 is None:
             raise RuntimeError(f"the level ({level.verdict}) has no {metric}: {level.reasons}")
-        planned = median(outcome.quantile(metric, 0.5, predict.SKIP) for outcome in outcomes) * 1e3
-        found.append(
-            (f"{metric.upper()} P50 at {rate:.2f} req/s ({level.verdict})", "ms", planned, summary.p50, target)
-        )
+        middle = float(np.median(getattr(planned, metric)[inside])) * 1e3
+        name = f"{metric.upper()} P50 at {level.rate or 0:.2f} req/s ({level.verdict})"
+        found.append((name, "ms", middle, summary.p50, target))
     return found
+
+
+def between(before: Timed, after: Timed) -> Timed:
+    """Means of the same steps, so that a machine that slowly changes is met as it was in the middle."""
+    pairs = zip(before.measurements, after.measurements, strict=True)
+    steps = [
+        msgspec.structs.replace(
+            one, seconds=(one.seconds + other.seconds) / 2, guesses=(one.guesses + other.guesses) / 2
+        )
+        for one, other in pairs
+    ]
+    overhead = (before.overhead_s + after.overhead_s) / 2
+    return Timed(measurements=steps, overhead_s=overhead, spread=max(before.spread, after.spread))
 
 
 def rows_of(case: str, figures: list[Triple]) -> list[Row]:
@@ -184,24 +201,42 @@ def check(model: Path, dtype: str, speculation: str, seconds: float) -> list[Row
     }  # fmt: skip
     with Instance(model, name, **settings) as instance:
         endpoint = Endpoint(url=instance.url, model=name, api="completions")
-        grid = asyncio.run(calibrate(endpoint, roof, RECIPE, api_key=instance.token, kv_dtype=kv_dtype))
-        for point in grid.points:
-            print(f"  {point.op} {point.kind} at {point.rows:g} rows: {point.util:.3f}")
-        timing = Timing(roof, grid)
-        before, records = (asyncio.run(burst(endpoint, instance.token, seed)) for seed in (8, 9))
-        figures = [throughput(timing, before, records)]
-        mean = Mean(PROMPT, 0, OUTPUT)
-        best = capacity.largest(timing, mean, Bounds(SEQUENCES, 1e9, STEP_TOKENS))
+
+        def timed() -> Timed:
+            return asyncio.run(measure(endpoint, RECIPE, api_key=instance.token))
+
+        def timing_of(found: Timed) -> Timing:
+            return Timing(roof, fit(roof, found.measurements, overhead_s=found.overhead_s, kv_dtype=kv_dtype))
+
+        before = timed()
+        best = capacity.largest(timing_of(before), Mean(PROMPT, 0, OUTPUT), Bounds(SEQUENCES, 1e9, STEP_TOKENS))
         if best is None:
             raise RuntimeError("the grid says that this machine serves nothing")
+        bursts = [asyncio.run(burst(endpoint, instance.token, seed)) for seed in (8, 9)]
         rate = SHARE * best.rate
         print(f"planned capacity {best.rate:.2f} req/s; loading at {rate:.2f}", flush=True)
-        result, warm_up = load_test(instance.url, name, instance.token, rate, seconds)
-        guesses = guesses_in(warm_up)
+        result, records = load_test(instance.url, name, instance.token, rate, seconds)
+        after = timed()
+        timing = timing_of(between(before, after))
+        guesses = guesses_in(record for record in records if record.warm_up)
         print(f"{guesses.tokens:.2f} tokens a pass, {guesses.checked:.2f} guesses checked for them, as it warmed up")
-        figures += latency_figures(timing, result, rate, guesses)
+        for point in timing.grid.points if timing.grid else []:
+            print(f"  {point.op} {point.kind} at {point.rows:g} rows: {point.util:.3f}")
+        figures = [throughput(timing, *bursts), *latency_figures(timing, result, records, guesses)]
         figures += memory_figures(instance, timing, kv_dtype)
-    return rows_of(f"{name} {dtype}, speculation {speculation}", figures)
+    case = f"{name} {dtype}, speculation {speculation}"
+    return [*rows_of(case, figures), *machine_rows(case, before, after)]
+
+
+def machine_rows(case: str, before: Timed, after: Timed) -> list[Row]:
+    """How quiet the machine was: where these are several per cent, so are the residuals."""
+    pairs = zip(before.measurements, after.measurements, strict=True)
+    drift = median(abs(other.seconds / one.seconds - 1) for one, other in pairs)
+    spread = max(before.spread, after.spread)
+    return [
+        Row(case, "machine: steps after the load against before, median change", drift * 100, "%", "lower"),
+        Row(case, "machine: spread of repeats, median", spread * 100, "%", "lower"),
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
