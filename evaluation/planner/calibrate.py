@@ -13,6 +13,7 @@ engine should have nothing else to do; what it was doing is seen as noise in the
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -211,12 +212,13 @@ def _completions(endpoint: Endpoint) -> Endpoint:
 
 
 def _wait(record: RequestRecord, first_ns: int) -> float | None:
-    """Seconds that a stream waited for what came with a prompt's first token, as both leave the engine in one step."""
+    """Seconds that a stream waited for what came with a prompt's first token, as both leave the engine in one step: the
+    longer of two waits, since the token of a new answer can reach us behind the next one of an old."""
     times = [at for at, _ in record.chunks]
     last = min(range(len(times)), key=lambda index: abs(times[index] - first_ns))
     if not 0 < last < len(times) - 1:  # it had not begun, or has ended
         return None
-    return (times[last] - times[last - 1]) / 1e9
+    return max(after - before for before, after in itertools.pairwise(times[max(0, last - 2) : last + 1])) / 1e9
 
 
 def _middle(times: list[Measurement]) -> Measurement:

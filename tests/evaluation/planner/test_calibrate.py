@@ -53,12 +53,13 @@ def _answering(monkeypatch, records):
     return calibrate._Bench(Endpoint(url="http://engine"), SMALL, "")
 
 
-async def test_a_step_with_a_prompt_is_timed_by_who_waits_beside_it(monkeypatch):
+@pytest.mark.parametrize("behind", [0.2, 8.2])
+async def test_a_step_with_a_prompt_is_timed_by_who_waits_beside_it(monkeypatch, behind):
     """Two streams, a token every 8 ms and one after 30 ms in the three steps that compute a prompt."""
     steps = [8.0] * 4 + ([30.0] + [8.0] * 3) * 3
     ends = [10 + sum(steps[: at + 1]) for at in range(len(steps)) if steps[at] == 30]
     streams = [record(ttft=10, gaps=steps, index=index) for index in range(2)]
-    prompts = [record(end - 33, ttft=33.2, index=2 + index) for index, end in enumerate(ends)]
+    prompts = [record(end - 33, ttft=33 + behind, index=2 + index) for index, end in enumerate(ends)]
     early = record(0, ttft=10.1, index=9)  # sent before the streams had begun: says nothing
     found = await _answering(monkeypatch, [*prompts, early, *streams]).mixed(2, 96)
     assert (found.kind, found.rows, found.tokens) == ("mixed", 2, 96)
