@@ -57,7 +57,8 @@ class DraftModel:
         self._singly = self._runner.device.type == "cuda"  # where one token a row is a captured step
         self._weights = _bytes(self._runner.model.weights)
         self._kv = _bytes(self._runner.model.kv)
-        self._steps, self._seconds, self._behind = 0, 0.0, 0
+        self._steps, self._seconds = 0, 0.0
+        self.tokens_behind = 0  # that rows still lacked at the last asking
 
     def begin(self, row: int, salt: str, prompt_len: int) -> None:
         self._forget(row)
@@ -98,7 +99,7 @@ class DraftModel:
             "kv_blocks_free": self._blocks.free,
             "steps": self._steps,
             "seconds": self._seconds,
-            "tokens_behind": self._behind,
+            "tokens_behind": self.tokens_behind,
             "hold_rate": self._depth.rate,
         }
 
@@ -194,7 +195,7 @@ class DraftModel:
         held = self._agree(rows, known)
         count, ready = shares(known - held, self._budget)
         self._computed[rows] = held + count
-        self._behind = int((known - held - count).sum())
+        self.tokens_behind = int((known - held - count).sum())
         if not self._singly:
             own = np.flatnonzero(count)
             sample = np.isin(own, ready)

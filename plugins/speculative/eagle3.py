@@ -51,7 +51,7 @@ class Eagle3:
         self._table = np.zeros((rows, -(-self._head.positions // size)), np.int32)  # each row's blocks
         self._read = np.zeros(rows, np.int32)  # tokens whose keys and values come of the target's features
         self._budget = max(min(BATCHED[target.device.type], target.sizes.max_batched_tokens), rows)
-        self._behind = 0  # tokens that rows still lacked at the last asking
+        self.tokens_behind = 0  # that rows still lacked at the last asking
         self._bytes = {"weights": Sizes(), "kv_cache": Sizes(), "features": Sizes()}
         self._bytes["weights"].add(self._head.parts)
         self._bytes["kv_cache"].add(self._head.pools)
@@ -71,7 +71,7 @@ class Eagle3:
         """Bytes of its layer's weights, of its KV cache and of the features; free blocks; tokens that rows still lacked
         at the last asking."""
         found = {f"{name}_bytes": float(sizes.bytes + sizes.packed) for name, sizes in self._bytes.items()}
-        return {**found, "kv_blocks_free": self._blocks.free, "tokens_behind": self._behind}
+        return {**found, "kv_blocks_free": self._blocks.free, "tokens_behind": self.tokens_behind}
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -141,7 +141,7 @@ class Eagle3:
         read = np.minimum(self._read[rows], known - 2)
         count, ready = shares(known - 1 - read, self._budget)
         self._read[rows] = read + count
-        self._behind = int((known - 1 - read - count).sum())
+        self.tokens_behind = int((known - 1 - read - count).sum())
         own = np.flatnonzero(count)
         last = (np.cumsum(count) - 1)[ready].astype(np.int64)
         return ready, self._said(rows[own], read[own], count[own], last)

@@ -56,6 +56,10 @@ class ProposerSettings:
 
 
 class Proposer(Protocol):
+    """Two more members are of use where a proposer has them: `meanwhile()`, called while a pass is on its way, for work
+    that it has put off; `tokens_behind`, of prompts that it computes in parts: while there are any it goes on being
+    asked, and what that takes is not counted against it."""
+
     def begin(self, row: int, salt: str, prompt_len: int) -> None:
         """A request has `row`: history.token_ids[row, :known[row]] are its prompt (the first prompt_len) and what it
         has said. Only requests with an equal salt may learn from each other."""

@@ -172,7 +172,7 @@ class Speculator:
         if self._plain > 0:
             self._plain -= 1
             return None
-        if not len(rows) or not (self.active or self._affords(began)):
+        if not len(rows) or not (self.active or self._catching_up() or self._affords(began)):
             return None
         decodes = len(rows)
         most = self._of_use(decodes)
@@ -190,9 +190,13 @@ class Speculator:
             rows, limit, seen = rows[met], limit[met], seen[met]
         self._show(rows, seen)
         trees = self._asked(rows, np.minimum(limit, most))
-        if not self.active:
+        if not self.active and not self._catching_up():
             self._spend(began, self._hidden(self.costs.plain(decodes)) if in_flight else 0.0)
         return trees
+
+    def _catching_up(self) -> bool:
+        """Whether a proposer computes a long prompt part by part: it goes on, and no credit can end it half-way."""
+        return any(getattr(proposer, "tokens_behind", 0) for proposer in self._proposers.values())
 
     def _of_use(self, decodes: int) -> int:
         """Nodes of a row beyond which no pass pays, whatever holds."""

@@ -141,6 +141,26 @@ def test_asking_in_vain_takes_a_bounded_share_of_the_time():
     assert slow.asked * 0.01 <= 60 * module.OVERHEAD + module.CREDIT_S + 0.05
 
 
+def test_a_prompt_that_a_proposer_takes_in_parts_is_gone_through_whatever_it_costs():
+    now = [0.0]
+
+    class InParts(Said):
+        tokens_behind = 0
+
+        def propose(self, rows, limit):
+            now[0] += 10 * module.CREDIT_S
+            found = super().propose(rows, limit)
+            self.tokens_behind = 5 - self.asked
+            return found
+
+    parts = InParts(NOTHING)
+    made, history = one_row({"a": parts}, clock=lambda: now[0])
+    for _ in range(20):
+        turn(made, history, [1])
+        now[0] += 0.004
+    assert parts.asked == 5, "and then it has no credit"
+
+
 def test_nobody_is_asked_where_no_pass_could_pay_whatever_held():
     dear = Fixed([(1, 1.0), (64, 64.0)])
     said = Said(straight(5, 5, 5))
