@@ -18,14 +18,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 # Two torch threads that spin on a busy machine turn a step of 31 ms into more than a second: set before any import.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import torch  # noqa: E402
+import torch  # noqa: E402 - its threads read what is set above
 
 # Triton decides when it is imported whether kernels are compiled or interpreted; without a GPU the tests interpret.
 # Here, since any folder's test module may be the first that imports it.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-from tests.background import Background  # noqa: E402
+from tests.background import Background  # noqa: E402 - after what is set above, like all that follows
 
 BACKGROUND = pytest.StashKey[Background]()
 ARTIFACTS = Path(__file__).resolve().parents[1] / "test-artifacts"

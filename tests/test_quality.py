@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 def check(argv: list[str], cwd: Path = ROOT, **env: str) -> None:
-    done = background.run(argv, cwd=cwd, timeout=900, env={**os.environ, **env})
+    done = background.run(argv, cwd=cwd, timeout=900, env=env)
     assert done.returncode == 0, f"{' '.join(argv)}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
 
 

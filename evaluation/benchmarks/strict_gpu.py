@@ -66,7 +66,7 @@ def preempt(engine: Offline) -> None:
             scheduler.settle(scheduler.running[len(scheduler.running) // 2], None)
         return plan(now)
 
-    scheduler.plan = preempting  # type: ignore[method-assign]
+    scheduler.plan = preempting  # type: ignore[method-assign] # of this engine alone
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 
 import pytest
 import torch
@@ -12,11 +11,12 @@ from engines.native import strict
 from engines.native.config import ConfigError, EngineConfig
 from engines.native.draft import Step
 from engines.native.offline import Generated, Offline
-from engines.native.ops.base import Batch
+from engines.native.ops.base import Batch, Ops
 from engines.native.ops.strict_ops import StrictOps
 from engines.native.ops.torch_ops import TorchOps
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner, build_runner
+from evaluation.benchmarks.strict_gpu import bits, preempt
 from tests.engines.weights import golden, smollm2
 
 BLOCK, HEADS, KV_HEADS, SIZE = 8, 6, 2, 16
@@ -60,12 +60,18 @@ def test_attention_is_that_of_the_other_operations(window):
 
 @pytest.mark.parametrize("window", [0, 20])
 def test_attention_has_the_same_bits_in_every_chunk_and_company(window):
+    in_any_chunks(StrictOps(), window, [1] * 40, [7, 1, 20, 12], [16, 24], [39, 1])
+
+
+def in_any_chunks(ops: Ops, window: int, *chunks: list[int]) -> None:
+    """40 queries have the same bits in one pass and in `chunks`, each beside another row."""
     keys, values = pools(24)
     table, other = [5, 2, 9, 4, 7], [11, 12, 13]
     q = torch.randn(40, HEADS, SIZE)
-    ops = StrictOps()
     whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
-    for cuts in ([1] * 40, [7, 1, 20, 12], [16, 24], [39, 1]):
+    wanted = TorchOps().attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
+    torch.testing.assert_close(whole, wanted)
+    for cuts in chunks:
         begin, parts = 0, []
         for much in cuts:
             beside = torch.randn(3, HEADS, SIZE)
@@ -109,10 +115,6 @@ def params(number: int, most: int) -> SamplingParams:
     return SamplingParams(temperature=0, max_tokens=most, logprobs=0)
 
 
-def bits(found: list[Generated]) -> list[tuple[list[int], list[float]]]:
-    return [(one.token_ids, one.logprobs) for one in found]
-
-
 @pytest.mark.slow
 def test_alone_in_a_batch_cached_and_preempted_are_the_same_bits(runner):
     check(runner, 6, most=4)
@@ -139,7 +141,7 @@ def check(runner: ModelRunner, number: int, most: int) -> None:
     assert bits(Offline(cached, runner).generate(asked, drawn)) == alone
     assert bits(one_by_one(Offline(cached, runner), asked, drawn)) == alone
     engine = Offline(plain, runner)
-    preempt_often(engine)
+    preempt(engine)
     assert bits(engine.generate(asked, drawn)) == alone
     assert engine.scheduler.preemptions > 1
 
@@ -160,19 +162,6 @@ def rows_beside(engine: Offline) -> list[int]:
 
     scheduler.plan = counting  # type: ignore[method-assign]
     return seen
-
-
-def preempt_often(engine: Offline) -> None:
-    """Every second step somebody loses row and blocks, and is computed again."""
-    scheduler, steps = engine.scheduler, count(1)
-    plan = scheduler.plan
-
-    def preempting(now: float) -> Step | None:
-        if next(steps) % 2 == 0 and scheduler.running:
-            scheduler.settle(scheduler.running[len(scheduler.running) // 2], None)
-        return plan(now)
-
-    scheduler.plan = preempting  # type: ignore[method-assign]
 
 
 @pytest.mark.slow

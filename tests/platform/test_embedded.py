@@ -3,7 +3,6 @@ DATABASE_URL; a list, so that each part can add its own."""
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -30,10 +29,9 @@ SERVICES = ("REDIS_URL", "TEST_SERVICES_DIR")  # without these it starts a Valke
 
 def flows() -> None:
     with tempfile.TemporaryDirectory(prefix="ts-embedded-") as folder:
-        environment = {name: value for name, value in os.environ.items() if name not in SERVICES}
-        environment |= {"DATABASE_URL": "", "TURSIOPS_DATA_DIR": f"{folder}/data"}
+        environment = {**dict.fromkeys(SERVICES), "DATABASE_URL": "", "TURSIOPS_DATA_DIR": f"{folder}/data"}
         argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *FLOWS]
-        done = background.run(argv, env=environment, cwd=ROOT, timeout=840)
+        done = background.run(argv, env=environment, timeout=840)
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
         assert Path(folder, "data").exists(), "the flows ran in a data folder of their own"
 

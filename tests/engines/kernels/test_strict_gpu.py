@@ -17,7 +17,8 @@ from engines.native.ops.torch_ops import TorchOps
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner
 from evaluation.benchmarks import random_model
-from tests.engines.test_strict import HEADS, SIZE, batch_of, bits, one_by_one, pools, preempt_often
+from evaluation.benchmarks.strict_gpu import bits, preempt
+from tests.engines.test_strict import in_any_chunks, one_by_one
 
 pytestmark = pytest.mark.kernels
 
@@ -57,22 +58,7 @@ def test_the_ordinary_product_cuts_its_sums_by_the_number_of_rows(monkeypatch):
 
 @pytest.mark.parametrize("window", [0, 20])
 def test_attention_has_the_same_bits_in_every_chunk_and_company(window):
-    keys, values = pools(24)
-    table, other = [5, 2, 9, 4, 7], [11, 12, 13]
-    q = torch.randn(40, HEADS, SIZE)
-    ops = StrictTritonOps()
-    whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
-    wanted = TorchOps().attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
-    torch.testing.assert_close(whole, wanted)
-    for cuts in ([7, 1, 32],):
-        begin, parts = 0, []
-        for much in cuts:
-            beside = torch.randn(3, HEADS, SIZE)
-            batch = batch_of([(17, 3), (begin, much)], [other, table])
-            mixed = torch.cat([beside, q[begin : begin + much]])
-            parts.append(ops.attention(mixed, keys, values, batch, 0.25, window)[3:])
-            begin += much
-        assert torch.equal(torch.cat(parts), whole)
+    in_any_chunks(StrictTritonOps(), window, [7, 1, 32])
 
 
 def test_experts_are_those_of_the_other_operations_and_have_the_same_bits_alone():
@@ -120,7 +106,7 @@ def check(runner: ModelRunner, number: int, most: int) -> list:
     alone = bits(one_by_one(Offline(plain, runner), asked, drawn))
     assert answers(runner, number, most, plain) == alone
     engine = Offline(plain, runner)
-    preempt_often(engine)
+    preempt(engine)
     assert bits(engine.generate(asked, drawn)) == alone
     assert engine.scheduler.preemptions
     return alone

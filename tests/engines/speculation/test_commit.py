@@ -86,7 +86,7 @@ def test_rows_get_what_they_would_token_by_token(rows, order, grammars):
         params = SamplingParams(max_tokens=row.most, min_tokens=row.least, stop_token_ids=list(STOPS))
         request = Request(id=100 + place, token_ids=np.full(PROMPT, 9, np.int32), params=params, prompt_len=PROMPT)
         request.row = place
-        request.matcher = Grammar(*row.grammar) if row.grammar and grammars else None  # type: ignore[assignment]
+        request.matcher = Grammar(*row.grammar) if row.grammar and grammars else None  # type: ignore[assignment] # all it is asked
         table.fill(place, request, PROMPT + row.most)
         table.alive[place] = row.alive
     width = max(1, *(len(row.said) for row in rows))
@@ -115,7 +115,7 @@ def test_rows_get_what_they_would_token_by_token(rows, order, grammars):
             request = table.requests[row_number]
             assert request is not None
             assert request.matcher is not None
-            assert request.matcher.shown == shown  # type: ignore[attr-defined]
+            assert request.matcher.shown == shown  # type: ignore[attr-defined] # it is a Grammar
 
 
 def test_a_plain_pass_appends_one_token_where_it_samples():

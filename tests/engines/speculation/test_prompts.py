@@ -58,11 +58,11 @@ def compared(prompts: list[list[int]], tokens: int, groups: int, alone: bool, mo
     accepted = engine.scheduler.speculator.counts.accepted
     different = [place for place, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other]
     assert not different
-    assert accepted > 2
+    assert accepted > 5
 
 
 def test_30_prompts_say_the_same_g1(monkeypatch):
-    compared(json.loads(KEPT.read_text()), 12, 30, False, monkeypatch)
+    compared(json.loads(KEPT.read_text()), 16, 30, False, monkeypatch)
 
 
 @pytest.mark.nightly

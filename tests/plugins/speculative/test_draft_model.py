@@ -185,7 +185,7 @@ def test_a_long_prompt_is_caught_up_in_bounded_passes_while_others_get_their_gue
         made._singly = singly
         passes: list[int] = []
         launch = own.launch
-        own.launch = lambda plan: passes.append(plan.tokens) or launch(plan)  # type: ignore[method-assign, func-returns-value]
+        own.launch = lambda plan: passes.append(plan.tokens) or launch(plan)  # type: ignore[method-assign, func-returns-value] # watched
         return made, passes
 
     made, passes = drafting(bound)

@@ -155,7 +155,7 @@ def test_a_long_prompt_is_read_in_bounded_parts_while_others_get_their_guesses(
     made._budget = 16
     tokens: list[int] = []
     head = made._head
-    made._head = Counting(head, tokens)  # type: ignore[assignment]
+    made._head = Counting(head, tokens)  # type: ignore[assignment] # counts, and passes on
     prompts = [token_ids(6, 60), PROMPTS[1]]
     for row, prompt in enumerate(prompts):
         compute(runner, row, prompt)
