@@ -9,8 +9,9 @@ import pytest
 from tursiops.core import store
 from tursiops.core.audit import Actor
 from tursiops.core.registry import optimizers
-from tursiops.jobs import runner
-from tursiops.jobs.models import Job
+from tursiops.jobs import run, runner
+from tursiops.jobs import services as jobs
+from tursiops.jobs.models import Job, JobState
 from tursiops.quantization import devices, execute, schemes, services
 from tursiops.quantization.asked import Asked, Calibration, Choice
 from tursiops.quantization.models import Quantization
@@ -100,6 +101,20 @@ def started(base, copies) -> Callable[..., Quantization]:
         return services.quantize(base=base, actor=ALICE, asked=wanted, idempotency_key=key)[0]
 
     return start
+
+
+def cancel_as_soon_as(monkeypatch: pytest.MonkeyPatch, ready: Callable[[Job], bool]) -> None:
+    """Alice cancels the job that runs, when its child is looked after and `ready` says so."""
+    real = run.JobRun.look_after
+
+    def cancel_then_look(self) -> None:
+        job = Job.objects.get(pk=self.job.pk)
+        if job.state == JobState.RUNNING and ready(job):
+            jobs.cancel_job(job=job, actor=ALICE)
+        self._looked_at = 0.0
+        real(self)
+
+    monkeypatch.setattr(run.JobRun, "look_after", cancel_then_look)
 
 
 def ran(row: Quantization) -> Job:

@@ -25,7 +25,7 @@ from tursiops.registry.models import LineageEdge, LineageKind, Version, VersionS
 
 from engines.protocol import ChildError
 from tests import factories
-from tests.platform.quantization.conftest import ALICE, ran
+from tests.platform.quantization.conftest import ALICE, cancel_as_soon_as, ran
 
 pytestmark = pytest.mark.django_db
 
@@ -214,16 +214,7 @@ def test_what_the_child_refuses_ends_with_the_layer(started, measured):
 def test_a_cancel_leaves_no_version_and_nothing_on_the_disk(base, started, measured, monkeypatch):
     row = started("wait")
     pk = row.version_id
-    real = run.JobRun.look_after
-
-    def cancel_then_look(self) -> None:
-        job = Job.objects.get(pk=row.job_id)
-        if job.state == JobState.RUNNING and (work_of(job) / "work" / "layer-0").exists():
-            jobs.cancel_job(job=job, actor=ALICE)
-        self._looked_at = 0.0
-        real(self)
-
-    monkeypatch.setattr(run.JobRun, "look_after", cancel_then_look)
+    cancel_as_soon_as(monkeypatch, lambda job: (work_of(job) / "work" / "layer-0").exists())
     job = ran(row)
     assert (job.state, job.reason) == (JobState.CANCELLED, "Cancelled by alice.")
     assert not Version.objects.filter(pk=pk).exists()

@@ -9,12 +9,11 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 from tursiops.jobs import logs, orphans, run
-from tursiops.jobs import services as jobs
 from tursiops.jobs.models import Job, JobMetric, JobState
 from tursiops.quantization import progress, turns
 
 from tests import factories
-from tests.platform.quantization.conftest import ALICE, ran
+from tests.platform.quantization.conftest import cancel_as_soon_as, ran
 
 pytestmark = pytest.mark.django_db
 
@@ -54,16 +53,7 @@ def test_who_waits_says_so_and_begins_when_the_turn_has_come(started, measured, 
 
 def test_a_cancel_ends_the_wait(started, measured, taken, monkeypatch):
     row = started()
-    real = run.JobRun.look_after
-
-    def cancel_then_look(self) -> None:
-        job = Job.objects.get(pk=row.job_id)
-        if job.state == JobState.RUNNING:
-            jobs.cancel_job(job=job, actor=ALICE)
-        self._looked_at = 0.0
-        real(self)
-
-    monkeypatch.setattr(run.JobRun, "look_after", cancel_then_look)
+    cancel_as_soon_as(monkeypatch, lambda job: True)
     job = ran(row)
     assert (job.state, job.reason) == (JobState.CANCELLED, "Cancelled by alice.")
     assert row.version_id is None
