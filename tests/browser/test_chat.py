@@ -100,6 +100,7 @@ def test_two_deployments_answer_the_same_prompt_side_by_side(new_page, second, s
     page.goto(f"/playground?model={MODEL}")
     page.get_by_role("button", name="Compare with another").click()
     assert page.url.endswith(f"?model={MODEL}&model={second}")
+    expect(page.get_by_label("Choose a deployment")).to_have_count(2)
     set_parameters(page, Temperature="0", Longest_answer="40")
     ask(page, "What is the capital of France?")
     expect(answers(page)).to_have_count(2)

@@ -6,7 +6,7 @@ import { conversation } from './conversation'
 import { isOpen } from './frames'
 import type { Turn } from './history'
 
-/** `models` are those that can answer now. */
+/** `models`: those to ask; none while nobody can answer. */
 export function Composer({ models, turns }: { models: string[]; turns: Turn[] }) {
   const t = useText()
   const [prompt, setPrompt] = useState('')

@@ -75,7 +75,8 @@ function Chat({ deployments }: { deployments: Deployment[] }) {
   const [guessed, setGuessed] = useUrlState('guessed')
   const tinted = guessed === 'shown'
   const [drawer, setDrawer] = useState<'parameters' | 'code' | null>(null)
-  const ready = lanes.filter((lane) => serves(deployments.find(({ name }) => name === lane)))
+  // Every column is asked once one can answer: where a deployment is not ready, its column says why.
+  const asked = lanes.some((lane) => serves(deployments.find(({ name }) => name === lane))) ? lanes : []
   return (
     <div className="chat">
       <title>{`${t.playground.title} · Tursiops`}</title>
@@ -105,9 +106,9 @@ function Chat({ deployments }: { deployments: Deployment[] }) {
         turns={turns}
         lanes={lanes}
         tinted={tinted}
-        onSuggestion={(prompt) => conversation.ask(prompt, ready)}
+        onSuggestion={(prompt) => conversation.ask(prompt, asked)}
       />
-      <Composer models={ready} turns={turns} />
+      <Composer models={asked} turns={turns} />
       <ParametersDrawer
         open={drawer === 'parameters'}
         parameters={parameters}
