@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from engines.native import memory, strict
+from engines.native import heap, memory, strict
 from engines.native.config import EngineConfig
 from engines.native.host_blocks import HostBlocks
 from engines.native.kv_cache import make_pools, scales_for
@@ -111,8 +111,8 @@ class ModelRunner:
 
     @property
     def verifies_trees(self) -> bool:
-        """Whether a pass may try several ways on from one token. In strict mode, and where layers see by places what a
-        fork has by positions, it tries one."""
+        """Whether a pass may try several ways on from one token: where the operations do, and no layer sees by places
+        what a fork has by positions."""
         return self.model.ops.trees and self.config.sees_all
 
     def keep(self, layers: Sequence[int], size: int, feature: Feature) -> torch.Tensor:
@@ -387,6 +387,8 @@ def runner_for(
     runner = ModelRunner(shape, sizes, model, device)
     if device.type == "cuda":
         runner.warm_up()
+    else:
+        heap.keep()
     if config.strict:
         strict.verify(runner)
     if runner.host_blocks:

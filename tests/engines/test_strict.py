@@ -12,7 +12,6 @@ from engines.native.config import ConfigError, EngineConfig
 from engines.native.draft import Step
 from engines.native.offline import Generated, Offline
 from engines.native.ops.base import Batch, Ops
-from engines.native.ops.strict_ops import StrictOps
 from engines.native.ops.torch_ops import TorchOps
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner, build_runner
@@ -47,20 +46,30 @@ def pools(blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.randn(KV_HEADS, blocks, BLOCK, SIZE).transpose(0, 1) for _ in range(2))
 
 
+def defined(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, before: int, window: int) -> torch.Tensor:
+    """q [queries, hq, d] behind `before` tokens; keys and values [hk, keys, d]: attention by its definition."""
+    keys, values = (each.repeat_interleave(HEADS // KV_HEADS, 0).double() for each in (keys, values))
+    key, at = torch.arange(keys.shape[1])[None], torch.arange(before, before + len(q))[:, None]
+    unseen = (key > at) | (key <= at - window) if window else key > at
+    scores = (q.double().transpose(0, 1) @ keys.transpose(1, 2) * 0.3).masked_fill(unseen, -torch.inf)
+    return (scores.softmax(-1) @ values).transpose(0, 1).float()
+
+
 @pytest.mark.parametrize("window", [0, 5, 24])
-def test_attention_is_that_of_the_other_operations(window):
+def test_attention_is_as_defined(window):
     keys, values = pools(24)
-    batch = batch_of([(0, 19), (30, 1), (13, 9)], [[3, 1, 2], [9, 8, 7, 6], [12, 14, 13]])
+    rows, tables = [(0, 19), (30, 1), (13, 9)], [[3, 1, 2], [9, 8, 7, 6], [12, 14, 13]]
     q = torch.randn(29, HEADS, SIZE)
-    found = StrictOps().attention(q, keys, values, batch, 0.25, window)
-    again = batch_of([(0, 19), (30, 1), (13, 9)], [[3, 1, 2], [9, 8, 7, 6], [12, 14, 13]])
-    wanted = TorchOps().attention(q, keys, values, again, 0.25, window)
-    torch.testing.assert_close(found, wanted)
+    found = TorchOps().attention(q, keys, values, batch_of(rows, tables), 0.3, window)
+    for own, (before, queries), table in zip(q.split([19, 1, 9]), rows, tables, strict=True):
+        lie = [pool[table].transpose(0, 1).flatten(1, 2)[:, : before + queries] for pool in (keys, values)]
+        torch.testing.assert_close(found[: len(own)], defined(own, *lie, before, window))
+        found = found[len(own) :]
 
 
 @pytest.mark.parametrize("window", [0, 20])
 def test_attention_has_the_same_bits_in_every_chunk_and_company(window):
-    in_any_chunks(StrictOps(), window, [1] * 40, [7, 1, 20, 12], [16, 24], [39, 1])
+    in_any_chunks(TorchOps(), window, [1] * 40, [7, 1, 20, 12], [16, 24], [39, 1])
 
 
 def in_any_chunks(ops: Ops, window: int, *chunks: list[int]) -> None:
@@ -68,16 +77,16 @@ def in_any_chunks(ops: Ops, window: int, *chunks: list[int]) -> None:
     keys, values = pools(24)
     table, other = [5, 2, 9, 4, 7], [11, 12, 13]
     q = torch.randn(40, HEADS, SIZE)
-    whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
-    wanted = TorchOps().attention(q, keys, values, batch_of([(0, 40)], [table]), 0.25, window)
-    torch.testing.assert_close(whole, wanted)
+    whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.3, window)
+    lie = [pool[table].transpose(0, 1).flatten(1, 2) for pool in (keys, values)]
+    torch.testing.assert_close(whole, defined(q, *lie, 0, window))
     for cuts in chunks:
         begin, parts = 0, []
         for much in cuts:
             beside = torch.randn(3, HEADS, SIZE)
             batch = batch_of([(17, 3), (begin, much)], [other, table])
             mixed = torch.cat([beside, q[begin : begin + much]])
-            parts.append(ops.attention(mixed, keys, values, batch, 0.25, window)[3:])
+            parts.append(ops.attention(mixed, keys, values, batch, 0.3, window)[3:])
             begin += much
         assert torch.equal(torch.cat(parts), whole)
 
@@ -144,6 +153,23 @@ def check(runner: ModelRunner, number: int, most: int) -> None:
     preempt(engine)
     assert bits(engine.generate(asked, drawn)) == alone
     assert engine.scheduler.preemptions > 1
+
+
+@pytest.mark.slow
+def test_an_int8_engine_as_it_comes_says_the_same_with_guesses_and_in_company():
+    plain = settings(dtype="int8", strict=False, speculation="off")
+    guessing = replace(plain, speculation="auto")
+    runner = build_runner(plain)
+    asked = [line["prompt_token_ids"] for line in golden()][:3]
+    greedy = [SamplingParams(temperature=0, max_tokens=24)] * 3
+    alone = [one.token_ids for one in one_by_one(Offline(plain, runner), asked, greedy)]
+    assert [one.token_ids for one in Offline(plain, runner).generate(asked, greedy)] == alone
+    engine = Offline(guessing, runner)
+    counts = engine.scheduler.speculator.counts  # type: ignore[union-attr]
+    for _ in range(2):  # what was said first is guessed then
+        assert [one.token_ids for one in engine.generate(asked, greedy)] == alone
+        assert [one.token_ids for one in one_by_one(engine, asked, greedy)] == alone
+    assert counts.accepted > 20
 
 
 def one_by_one(engine: Offline, asked: list[list[int]], drawn: list[SamplingParams]) -> list[Generated]:

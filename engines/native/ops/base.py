@@ -61,7 +61,7 @@ AddNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], tuple[torc
 
 class Ops(Protocol):
     trees: bool
-    """Whether attention takes `Batch.ancestors`."""
+    """Whether passes verify trees of guesses, with `Batch.ancestors`; else chains."""
 
     def linear(self, layer: Linear, x: torch.Tensor) -> torch.Tensor:
         """layer(x), [t, n]."""

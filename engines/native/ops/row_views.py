@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,32 +11,48 @@ from engines.native.memory import GATHERED_KEYS
 from engines.native.ops.base import Batch
 from engines.native.quantized_kv import Pool
 
+SUMMED = 128
+"""Keys that one product sums over. A row's are read from a multiple of it on, so that each key is always summed with
+the same others."""
+RUN = 16
+"""Keys come in whole ones of these; those behind a row's last are masked."""
+QUERIES = 128
+"""The most of a long chunk that are taken at once: keys that none of them sees are left out."""
+SCORES = 256 * 1024
+"""Of one head, that exist at once."""
+
 
 @dataclass(frozen=True, slots=True)
-class RowView:
-    """first, queries: of the row in the batch. places: its keys in the pool, a run of them or int64 [keys].
-    mask: bool [queries, keys] of what is seen, None where all is or where the plain triangle (`causal`) says it."""
+class Piece:
+    """Queries of one row. first, queries: in the batch. keys: how many of the row's, from its first.
+    mask: float32 [queries, last keys of these], 0 or −inf; those before are seen by all."""
 
     first: int
     queries: int
+    keys: int
+    mask: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """places: of the row's keys in the pool, a run of them or int64 [keys]."""
+
     places: slice | torch.Tensor
-    mask: torch.Tensor | None
-    causal: bool
+    pieces: list[Piece]
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """All rows of a batch that has one query each, as one problem whose keys are padded to whole blocks.
+    """All rows of a batch that have one query each, as one problem whose keys are padded to whole blocks.
 
     blocks: int64 [hk × n × blocks of the longest row], numbers in a pool seen as [hk × B] pages of one head; or, for
-    one row whose blocks follow each other, the run of its keys, which is read where it lies. span: what of the
-    gathered keys is seen, where one row needs no mask. mask: float32 [hk × n, 1, keys], 0 or −inf.
+    one row whose blocks follow each other, the run of its keys, which is read where it lies.
+    mask: float32 [hk × n, 1, keys], 0 or −inf.
     """
 
     rows: int
     blocks: torch.Tensor | slice
-    span: slice
-    mask: torch.Tensor | None
+    mask: torch.Tensor
 
     def gathered(self, pool: torch.Tensor, block_size: int) -> torch.Tensor:
         """pool [hk, places, d] → [hk × rows, keys, d]."""
@@ -44,7 +61,7 @@ class DecodeGroup:
         kv_heads, _, size = pool.shape
         # Copied a page at a time: three times as fast as by token.
         pages = torch.embedding(pool.view(-1, block_size * size), self.blocks)
-        return pages.view(kv_heads * self.rows, -1, size)[:, self.span]
+        return pages.view(kv_heads * self.rows, -1, size)
 
 
 def decode_group(batch: Batch, cache: Pool, window: int) -> DecodeGroup | None:
@@ -55,25 +72,23 @@ def decode_group(batch: Batch, cache: Pool, window: int) -> DecodeGroup | None:
     if rows > 1 and rows * min(batch.max_seq, window or batch.max_seq) > GATHERED_KEYS:
         return None
     pool, kv_heads, size = cache.shape[:3]
+    device = batch.seq_lens.device
     ends = batch.seq_lens.long()[:, None]
     oldest = (ends - window).clamp_(min=0) if window else torch.zeros_like(ends)
-    first, last = oldest // size, (ends - 1) // size
-    at = first + torch.arange(int((last - first).max()) + 1, device=ends.device)
+    step = math.lcm(SUMMED, size)
+    first, last = oldest // step * (step // size), (ends - 1) // size
+    whole = RUN // math.gcd(RUN, size)  # blocks that are whole runs
+    width = -(-(int((last - first).max()) + 1) // whole) * whole
+    at = first + torch.arange(width, device=device)
     blocks = batch.block_tables.long().gather(1, at.minimum(last))
-    span, mask = slice(None), None
-    if rows == 1:
-        low, high = int(oldest - first * size), int(ends - first * size)
-        if bool((blocks[0, 1:] - blocks[0, :-1] == 1).all()):
-            start = int(blocks[0, 0]) * size
-            return DecodeGroup(1, slice(start + low, start + high), slice(None), None)
-        span = slice(low, high)
-    else:
-        position = first * size + torch.arange(at.shape[1] * size, device=ends.device)
-        unseen = (position < oldest) | (position >= ends)
-        mask = torch.zeros(unseen.shape, device=ends.device).masked_fill_(unseen, -torch.inf)[:, None]
-        mask = mask.repeat(kv_heads, 1, 1)
-    heads = torch.arange(kv_heads, device=ends.device)[:, None, None] * pool
-    return DecodeGroup(rows, (heads + blocks).flatten(), span, mask)
+    position = first * size + torch.arange(width * size, device=device)
+    unseen = (position < oldest) | (position >= ends)
+    mask = torch.zeros(unseen.shape, device=device).masked_fill_(unseen, -torch.inf)[:, None]
+    if rows == 1 and int(last) - int(first) + 1 == width and bool((blocks[0, 1:] - blocks[0, :-1] == 1).all()):
+        start = int(blocks[0, 0]) * size
+        return DecodeGroup(1, slice(start, start + width * size), mask)
+    heads = torch.arange(kv_heads, device=device)[:, None, None] * pool
+    return DecodeGroup(rows, (heads + blocks).flatten(), mask.repeat(kv_heads, 1, 1))
 
 
 def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
@@ -81,42 +96,57 @@ def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
     starts, lengths = batch.cu_query.tolist(), batch.seq_lens.tolist()
     words = None if batch.ancestors is None else batch.ancestors.cpu()
     tables = batch.block_tables.cpu().numpy()
+    step = math.lcm(SUMMED, block_size)
     views = []
     for row, (length, table) in enumerate(zip(lengths, tables, strict=True)):
-        queries = starts[row + 1] - starts[row]
+        first, queries = starts[row], starts[row + 1] - starts[row]
         if queries == 0:
             continue
-        oldest = max(0, length - queries + 1 - window) if window else 0  # key that the first query still sees
-        used = table[: -(-length // block_size)]
+        before = length - queries
+        oldest = max(0, before + 1 - window) // step * step if window else 0  # at or before what the first query sees
+        end = oldest + _runs(length - oldest)
+        used = table[oldest // block_size : -(-length // block_size)]
         places: slice | torch.Tensor
-        if (used[1:] - used[:-1] == 1).all():
-            places = slice(int(used[0]) * block_size + oldest, int(used[0]) * block_size + length)
-        else:
-            at = torch.arange(oldest, length, device=batch.slots.device)
+        if (used[1:] - used[:-1] == 1).all() and end <= -(-length // block_size) * block_size:
+            start = int(used[0]) * block_size
+            places = slice(start, start + end - oldest)
+        else:  # a key behind the last is any that is written: it is masked
+            at = torch.arange(oldest, end, device=batch.slots.device).clamp_(max=length - 1)
             places = batch.block_tables[row].long()[at // block_size] * block_size + at % block_size
-        mask, causal = _mask(queries, length, oldest, window, batch)
-        if words is not None and queries > 1 and bool(words[starts[row]] != 0):
-            own = words[starts[row] : starts[row + 1]].to(batch.slots.device)
-            mask, causal = _tree_mask(own, length, oldest), False
-        views.append(RowView(starts[row], queries, places, mask, causal))
+        if words is not None and queries > 1 and bool(words[first] != 0):
+            mask = _tree_mask(words[first : first + queries].to(batch.slots.device), end - length)
+            views.append(RowView(places, [Piece(first, queries, end - oldest, mask)]))
+            continue
+        pieces = []
+        most = min(QUERIES, max(RUN, SCORES // (end - oldest)))
+        for skipped in range(0, queries, most):
+            at, count = before + skipped, min(most, queries - skipped)
+            last = oldest + _runs(at + count - oldest)
+            mask = _mask(at, count, oldest if window else at, last, window, batch.slots.device)
+            pieces.append(Piece(first + skipped, count, last - oldest, mask))
+        views.append(RowView(places, pieces))
     return views
 
 
-def _tree_mask(words: torch.Tensor, length: int, oldest: int) -> torch.Tensor:
+def _runs(keys: int) -> int:
+    return -(-keys // RUN) * RUN
+
+
+def _mask(position: int, queries: int, first: int, end: int, window: int, device: torch.device) -> torch.Tensor:
+    """Of queries from `position` on and keys `first` … `end` − 1."""
+    at = torch.arange(position, position + queries, device=device)[:, None]
+    key = torch.arange(first, end, device=device)[None]
+    unseen = key > at
+    if window:
+        unseen |= key <= at - window
+    return torch.zeros(unseen.shape, device=device).masked_fill_(unseen, -torch.inf)
+
+
+def _tree_mask(words: torch.Tensor, behind: int) -> torch.Tensor:
     """words: int32 [queries], `Batch.ancestors` of one row: all before the pass is seen, and of the pass the ancestors.
-    bool [queries, keys]."""
+    behind: keys of the last run that are none of the row's. float32 [queries, queries + behind]."""
     queries = len(words)
     bits = (words[:, None] >> torch.arange(queries, device=words.device)[None]) & 1
-    before = torch.ones(queries, length - queries - oldest, dtype=torch.bool, device=words.device)
-    return torch.cat([before, bits.bool()], 1)
-
-
-def _mask(queries: int, length: int, oldest: int, window: int, batch: Batch) -> tuple[torch.Tensor | None, bool]:
-    if queries == 1:
-        return None, False
-    if queries == length and (not window or length <= window):
-        return None, True
-    at = torch.arange(length - queries, length, device=batch.slots.device)[:, None]
-    key = torch.arange(oldest, length, device=batch.slots.device)[None]
-    seen = key <= at
-    return (seen & (key > at - window) if window else seen), False
+    mask = torch.full((queries, queries + behind), -torch.inf, device=words.device)
+    mask[:, :queries].masked_fill_(bits == 1, 0)
+    return mask

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from engines.native.layers.linear import Linear
-from engines.native.ops import capped
 from engines.native.ops.base import AddNorm, Batch
+from engines.native.ops.invariant_attention import attend, attend_together
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.row_views import DecodeGroup, RowView, decode_group, row_views
 from engines.native.quantized_kv import Pool
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class TorchOps:
-    trees = True
+    trees = False
+    """`attention` takes them. But a token on a fork is summed in another place than once it is part of the answer, and
+    without forks an answer has the same bits with guesses and without."""
 
     def __init__(self) -> None:
         # Derived tensors that live as long as the model: by id, with the original, which keeps the id from reuse.
@@ -84,14 +86,7 @@ class TorchOps:
     def attention(
         self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, scale: float, window: int
     ) -> torch.Tensor:
-        views = _views(batch, k_cache, window)
-        if isinstance(views, DecodeGroup):
-            return _attend_together(q, self._pages(k_cache, views), self._pages(v_cache, views), views, scale)
-        rows = [
-            _attend(q, self._rows(k_cache, view.places), self._rows(v_cache, view.places), view, scale)
-            for view in views
-        ]
-        return rows[0] if len(rows) == 1 else torch.cat(rows)
+        return self._attend(q, k_cache, v_cache, batch, window, scale, 0.0)
 
     def capped_attention(
         self,
@@ -103,18 +98,19 @@ class TorchOps:
         window: int,
         softcap: float,
     ) -> torch.Tensor:
+        return self._attend(q, k_cache, v_cache, batch, window, scale, softcap)
+
+    def _attend(
+        self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, window: int, scale: float, softcap: float
+    ) -> torch.Tensor:
         views = _views(batch, k_cache, window)
         if isinstance(views, DecodeGroup):
-            keys, values = self._pages(k_cache, views), self._pages(v_cache, views)
-            return capped.attend_together(q, keys, values, views, scale, softcap)
-        return torch.cat(
-            [
-                capped.attend(
-                    q, self._rows(k_cache, view.places)[0], self._rows(v_cache, view.places)[0], view, scale, softcap
-                )
-                for view in views
-            ]
-        )
+            return attend_together(q, self._pages(k_cache, views), self._pages(v_cache, views), views, scale, softcap)
+        found = []
+        for view in views:
+            keys, values = self._rows(k_cache, view.places)[0], self._rows(v_cache, view.places)[0]
+            found += [attend(q, keys, values, piece, scale, softcap) for piece in view.pieces]
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     def latent_rope_and_cache(
         self, q: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor, batch: Batch, cache: torch.Tensor
@@ -203,36 +199,3 @@ def _rotate(x: torch.Tensor, cos_sin: torch.Tensor, batch: Batch) -> torch.Tenso
         angles = batch.shared[key] = (torch.cat([cos, cos], -1)[:, None], torch.cat([-sin, sin], -1)[:, None])
     swapped = x.roll(x.shape[-1] // 2, -1)
     return (x * angles[0]).addcmul_(swapped, angles[1]).to(x.dtype)
-
-
-def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, view: RowView, scale: float) -> torch.Tensor:
-    """One row. q [t, hq, d] of the batch, its keys and values [1, hk, keys, d] → [queries, hq, d]."""
-    queries, kv_heads, size = view.queries, k.shape[1], q.shape[2]
-    own = q[view.first : view.first + queries]
-    if queries == 1:  # the query heads of a group stand as queries of their one key head: no mask, no copies
-        out = F.scaled_dot_product_attention(own.view(1, kv_heads, -1, size), k, v, scale=scale)
-        return out.reshape(1, -1, size)  # a GPU may return heads and queries in another order
-    group = own.shape[1] // kv_heads
-    out = F.scaled_dot_product_attention(
-        own.view(queries, kv_heads, group, size).permute(1, 2, 0, 3),
-        k[0, :, None].expand(-1, group, -1, -1),
-        v[0, :, None].expand(-1, group, -1, -1),
-        attn_mask=view.mask,
-        is_causal=view.causal,
-        scale=scale,
-    )
-    return out.permute(2, 0, 1, 3).reshape(queries, -1, size)
-
-
-def _attend_together(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: DecodeGroup, scale: float
-) -> torch.Tensor:
-    """One query per row. q [n, hq, d], keys and values [hk × n, keys, d] → [n, hq, d]."""
-    kv_heads, size = len(k) // group.rows, q.shape[2]
-    own = q.view(group.rows, kv_heads, -1, size).transpose(0, 1).flatten(0, 1)  # [hk × n, hq / hk, d]
-    if group.mask is None:
-        scores = torch.bmm(own, k.transpose(1, 2)).mul_(scale)
-    else:
-        scores = torch.baddbmm(group.mask.to(q.dtype), own, k.transpose(1, 2), alpha=scale)
-    out = torch.bmm(scores.softmax(-1), v).view(kv_heads, group.rows, -1, size)
-    return out.transpose(0, 1).reshape(q.shape)

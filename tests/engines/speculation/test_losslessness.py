@@ -115,6 +115,13 @@ ASKED = {
 }
 
 
+def forking(config: EngineConfig) -> ModelRunner:
+    """Its passes verify trees, as on a GPU."""
+    runner = build_runner(config)
+    runner.model.ops.trees = True
+    return runner
+
+
 def answers(config: EngineConfig, runner: ModelRunner, asked: list[SamplingParams]) -> list[Generated]:
     return Offline(config, runner).generate(PROMPTS, asked)
 
@@ -123,7 +130,7 @@ def answers(config: EngineConfig, runner: ModelRunner, asked: list[SamplingParam
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
     config = config_of(model, strict=strict)
-    runner = build_runner(config)
+    runner = forking(config)
     every_guess_is_tried(monkeypatch)
     accepted = 0
     for name, params in ASKED.items():
@@ -149,7 +156,7 @@ def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
 def test_guesses_of_two_that_part_make_no_forks_where_none_may_be(model, monkeypatch, strict):
     """Chains of two proposers make a fork where they differ: not in strict mode, nor under penalties."""
     config = config_of(model, strict=strict)
-    runner = build_runner(config)
+    runner = forking(config)
     every_guess_is_tried(monkeypatch)
     for name in ("greedy", "penalties", "history", "bias"):
         asked = [ASKED[name]] * len(PROMPTS)
@@ -168,7 +175,7 @@ def test_guesses_of_two_that_part_make_no_forks_where_none_may_be(model, monkeyp
 @pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"kv_cache_dtype": "int8"}, {"embedding_dtype": "int8"}])
 def test_the_same_is_said_with_quantized_weights_and_cache_g3(model, monkeypatch, changes):
     config = config_of(model, **changes)
-    runner = build_runner(config)
+    runner = forking(config)
     every_guess_is_tried(monkeypatch)
     asked = [ASKED["greedy"]] * len(PROMPTS)
     plain = answers(config, runner, asked)
@@ -181,7 +188,7 @@ def test_the_same_is_said_with_quantized_weights_and_cache_g3(model, monkeypatch
 
 def test_all_kinds_of_requests_side_by_side(model, monkeypatch):
     config = config_of(model)
-    runner = build_runner(config)
+    runner = forking(config)
     every_guess_is_tried(monkeypatch)
     asked = [ASKED[name] for name in ("greedy", "penalties", "drawn", "logprobs")]
     plain = answers(config, runner, asked)

@@ -33,7 +33,9 @@ def runner_of(folder: Path, model: torch.nn.Module) -> tuple[ModelRunner, Engine
         format="safetensors", paths=saved(model, folder), device="cpu", dtype="float32", max_model_len=64,
         max_num_seqs=4, max_batched_tokens=48, block_size=8, threads=1, speculation="off",
     )  # fmt: skip
-    return runner_for(open_model(config.format, dict(config.paths)), config), config
+    runner = runner_for(open_model(config.format, dict(config.paths)), config)
+    runner.model.ops.trees = True  # as on a GPU
+    return runner, config
 
 
 def compute(runner: ModelRunner, row: int, tokens: list[int], start: int = 0) -> None:
