@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engines.native.memory import GATHERED_KEYS
+from engines.native.memory import ATTENDED, GATHERED_KEYS, SCORES
 from engines.native.ops.base import Batch
 from engines.native.quantized_kv import Pool
 
@@ -18,8 +18,6 @@ RUN = 16
 """Keys come in whole ones of these; those behind a row's last are masked."""
 QUERIES = 128
 """The most of a long chunk that are taken at once: keys that none of them sees are left out."""
-SCORES = 256 * 1024
-"""Of one head, that exist at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,7 @@ def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
             views.append(RowView(places, [Piece(first, queries, end - oldest, mask)]))
             continue
         pieces = []
-        most = min(QUERIES, max(RUN, SCORES // (end - oldest)))
+        most = min(QUERIES, max(ATTENDED, SCORES // (end - oldest)))
         for skipped in range(0, queries, most):
             at, count = before + skipped, min(most, queries - skipped)
             last = oldest + _runs(at + count - oldest)
