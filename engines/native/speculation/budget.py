@@ -33,8 +33,8 @@ class StepCosts:
     """Seconds of a pass by its rows and tokens. prior: (tokens, seconds), rising, of passes at start; overhead, of_row:
     seconds that a pass with drafts takes besides, in all and for each row, since nothing is prepared while it runs.
 
-    What was measured for (rows, tokens) counts; in between, and for row counts that were not tried, the prior times how
-    far off it was lately.
+    What was measured for (rows, tokens) counts. Else plain passes of those rows, which are measured all the time and
+    know how long the rows are, times what the prior says of more tokens, times how far off that was lately.
     """
 
     prior: Sequence[tuple[int, float]]
@@ -66,7 +66,10 @@ class StepCosts:
         found = self._verify.get((_bucket(rows), _bucket(tokens)))
         if found is not None:
             return found
-        return self.expected(tokens) * self._off[1] + self.overhead + rows * self.of_row
+        return self._reckoned(rows, tokens) * self._off[1] + self.overhead + rows * self.of_row
+
+    def _reckoned(self, rows: int, tokens: int) -> float:
+        return self.plain(rows) * max(1.0, self.expected(tokens) / self.expected(rows))
 
     def saw_plain(self, rows: int, seconds: float) -> None:
         usual = self.plain(rows)
@@ -85,7 +88,7 @@ class StepCosts:
         key = (_bucket(rows), _bucket(tokens))
         self._verify[key] = seconds if key not in self._verify else usual + FADE * (seconds - usual)
         known = max(seconds - self.overhead - rows * self.of_row, LEAST_S)
-        self._off[1] += FADE * (known / self.expected(tokens) - self._off[1])
+        self._off[1] += FADE * (known / self._reckoned(rows, tokens) - self._off[1])
 
     def _odd(self, key: tuple[object, int], seconds: float, usual: float) -> bool:
         """The first of its form compiles or captures a graph, and a machine stumbles now and then: what takes far

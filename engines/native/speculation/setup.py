@@ -17,7 +17,7 @@ from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.heads import config_of, head_kind
 from engines.native.speculation.names import AUTO, DRAFTING, OFF
 from engines.native.speculation.proposer import History, Proposer, ProposerSettings, factory, make_proposer
-from engines.native.speculation.speculator import Speculator
+from engines.native.speculation.speculator import PASS_TOKENS, Speculator
 from engines.native.step import StepPlan
 
 log = logging.getLogger(__name__)
@@ -111,11 +111,14 @@ def prior_of(runner: ModelRunner) -> list[tuple[int, float]]:
     which the first request fills anew."""
     found: list[tuple[int, float]] = []
     begun = time.monotonic()
+    sizes = runner.sizes
+    # Beyond them one row's many tokens: on a CPU they cost what as many rows do, on a GPU they are no captured graph.
+    most = sizes.max_num_seqs if runner.device.type == "cuda" else min(PASS_TOKENS, sizes.max_model_len - 1)
     runner.add(0, [0, 0], SamplingParams(temperature=0), 2)
     for size in SIZES:
-        if len(found) > 1 and (size > runner.sizes.max_num_seqs or time.monotonic() - begun > MOST_S):
+        if len(found) > 1 and (size > most or time.monotonic() - begun > MOST_S):
             break
-        if size > runner.sizes.max_num_seqs:  # as many tokens of one row
+        if size > sizes.max_num_seqs:  # as many tokens of one row
             row, one, many = np.array([[0], [1], [size]], np.int32)
             plan = StepPlan(row, one, many, sample=one > 0)
         else:

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_passes_of_two_sizes_or_more_are_timed_however_few_requests_run_at_once(folder, seqs):
     prior = prior_of(build_runner(config_of(folder, max_num_seqs=seqs)))
     assert len(prior) >= 2
+    assert prior[-1][0] > 8  # guesses make more tokens than there can be rows
     assert all(seconds > 0 for _, seconds in prior)
     assert [tokens for tokens, _ in prior] == sorted(tokens for tokens, _ in prior)
 

@@ -306,3 +306,13 @@ def test_held_is_the_longest_way_that_was_said(drawn, said):
 
 def test_ancestor_words():
     assert ancestors(np.array([0, 1, 0, 3], np.int32)).tolist() == [0b1, 0b11, 0b111, 0b1001, 0b11001]
+
+
+def test_a_pass_of_a_size_that_was_never_measured_costs_what_plain_ones_do_by_now_and_more():
+    """Rows have grown long, or the machine is slow: more tokens are not reckoned from what passes took at start."""
+    costs = StepCosts([(1, 0.05), (8, 0.055), (16, 0.09)])
+    for _ in range(60):
+        costs.saw_plain(8, 0.11)
+    assert costs.verify(8, 16) == pytest.approx(costs.plain(8) * 0.09 / 0.055)
+    assert costs.verify(8, 8) >= costs.plain(8) > 0.1
+    assert choose([[0.6]] * 8, 8, 8, costs, padded=False) is NONE  # it would at what they took at start
