@@ -47,9 +47,8 @@ _OVERHEAD = {"cpu": 310 * MIB, "cuda": 400 * MIB}
 DISK_STAGING = (32 * MIB, 256 * MIB)
 GATHERED_KEYS = 16_384
 """On a CPU: keys of several rows, padded to the longest, that a decode step gathers at once."""
-SCORES = 256 * 1024
-"""On a CPU: of queries and keys of one head, that exist at once; a chunk is taken in pieces, of ATTENDED queries at
-least."""
+SCORES = 2 * MIB
+"""On a CPU: of all heads, that exist at once; a chunk is taken in pieces, of ATTENDED queries at least."""
 ATTENDED = 16
 WIDENED_KEYS = 65_536
 """On a GPU, of a cache in 8 bits: the most keys that are widened for one launch, if not those of one row."""
@@ -416,18 +415,23 @@ def activation_bytes(shape: Dimensions, demand: Demand) -> int:
     kv = shape.kv_heads * shape.head_dim
     tokens = demand.max_num_seqs * demand.max_model_len
     widened = demand.kv_cache_dtype and demand.device == "cuda"
-    around = demand.max_batched_tokens * (3 * q + 2 * kv)  # attention
+    around = demand.max_batched_tokens * (3 * q + 2 * kv)
     around += 2 * kv * min(tokens, max(WIDENED_KEYS, demand.max_model_len)) if widened else 0
-    around += 2 * shape.heads * _scores(demand) if demand.device == "cpu" else 0
-    widest = demand.max_batched_tokens * 2 * shape.hidden + max(demand.max_batched_tokens * 3 * shape.ffn, around)
+    attention = around * width + (_attended(shape, demand) if demand.device == "cpu" else 0)
+    widest = demand.max_batched_tokens * 2 * shape.hidden * width
+    widest += max(demand.max_batched_tokens * 3 * shape.ffn * width, attention)
     whole = demand.max_model_len if demand.kv_cache_dtype else 0  # a row's keys in 8 bits are read as floats at once
     gathered = 2 * kv * width * min(tokens, max(GATHERED_KEYS, whole)) if demand.device == "cpu" else 0
-    return widest * width + gathered + _drawing(shape, demand) + _widened_weight(shape, demand) * width
+    return widest + gathered + _drawing(shape, demand) + _widened_weight(shape, demand) * width
 
 
-def _scores(demand: Demand) -> int:
-    """Of one head in the longest piece of a chunk; attention holds them twice, as scores and as shares."""
-    return min(max(SCORES, ATTENDED * demand.max_model_len), demand.max_batched_tokens * demand.max_model_len)
+def _attended(shape: Dimensions, demand: Demand) -> int:
+    """Bytes, in float32, of the longest piece of a chunk: scores and shares, and a row's keys and values where those
+    are kept in fewer bits."""
+    length = demand.max_model_len
+    pairs = shape.heads * length * demand.max_batched_tokens
+    scores = min(max(SCORES, ATTENDED * shape.heads * length), pairs)
+    return 4 * (2 * scores + (2 * shape.kv_heads * shape.head_dim * length if KV_BYTES[demand.dtype] < 4 else 0))
 
 
 def _drawing(shape: Dimensions, demand: Demand) -> int:

@@ -41,18 +41,22 @@ def batch_of(rows: list[tuple[int, int]], tables: list[list[int]]) -> Batch:
     )
 
 
-def pools(blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pools(blocks: int, block_size: int = BLOCK) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(1)
-    return tuple(torch.randn(KV_HEADS, blocks, BLOCK, SIZE).transpose(0, 1) for _ in range(2))
+    return tuple(torch.randn(KV_HEADS, blocks, block_size, SIZE).transpose(0, 1) for _ in range(2))
 
 
-def defined(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, before: int, window: int) -> torch.Tensor:
-    """q [queries, hq, d] behind `before` tokens; keys and values [hk, keys, d]: attention by its definition."""
+def defined(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, before: int, window: int = 0, softcap: float = 0.0
+) -> torch.Tensor:
+    """q [queries, hq, d] behind `before` tokens; keys and values [hk, keys, d]; by definition, in float64."""
     keys, values = (each.repeat_interleave(HEADS // KV_HEADS, 0).double() for each in (keys, values))
     key, at = torch.arange(keys.shape[1])[None], torch.arange(before, before + len(q))[:, None]
     unseen = (key > at) | (key <= at - window) if window else key > at
-    scores = (q.double().transpose(0, 1) @ keys.transpose(1, 2) * 0.3).masked_fill(unseen, -torch.inf)
-    return (scores.softmax(-1) @ values).transpose(0, 1).float()
+    scores = q.double().transpose(0, 1) @ keys.transpose(1, 2) * 0.3
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    return (scores.masked_fill(unseen, -torch.inf).softmax(-1) @ values).transpose(0, 1)
 
 
 @pytest.mark.parametrize("window", [0, 5, 24])
@@ -63,7 +67,7 @@ def test_attention_is_as_defined(window):
     found = TorchOps().attention(q, keys, values, batch_of(rows, tables), 0.3, window)
     for own, (before, queries), table in zip(q.split([19, 1, 9]), rows, tables, strict=True):
         lie = [pool[table].transpose(0, 1).flatten(1, 2)[:, : before + queries] for pool in (keys, values)]
-        torch.testing.assert_close(found[: len(own)], defined(own, *lie, before, window))
+        torch.testing.assert_close(found[: len(own)], defined(own, *lie, before, window).float())
         found = found[len(own) :]
 
 
@@ -79,7 +83,7 @@ def in_any_chunks(ops: Ops, window: int, *chunks: list[int]) -> None:
     q = torch.randn(40, HEADS, SIZE)
     whole = ops.attention(q, keys, values, batch_of([(0, 40)], [table]), 0.3, window)
     lie = [pool[table].transpose(0, 1).flatten(1, 2) for pool in (keys, values)]
-    torch.testing.assert_close(whole, defined(q, *lie, 0, window))
+    torch.testing.assert_close(whole, defined(q, *lie, 0, window).float())
     for cuts in chunks:
         begin, parts = 0, []
         for much in cuts:

@@ -63,20 +63,20 @@ class DecodeGroup:
 
 
 def decode_group(batch: Batch, cache: Pool, window: int) -> DecodeGroup | None:
-    """cache: [B, hk, s, d]. None where the batch is no pure decode, or has rows too long to be padded."""
+    """cache: [B, hk, s, d]. None where the batch is no pure decode, has rows too long to be padded, or blocks that no
+    window's beginning falls between."""
     rows = len(batch.seq_lens)
-    if batch.max_query > 1 or len(batch.token_ids) != rows:
-        return None
-    if rows > 1 and rows * min(batch.max_seq, window or batch.max_seq) > GATHERED_KEYS:
-        return None
     pool, kv_heads, size = cache.shape[:3]
+    if batch.max_query > 1 or len(batch.token_ids) != rows or (window and SUMMED % size):
+        return None
     device = batch.seq_lens.device
     ends = batch.seq_lens.long()[:, None]
     oldest = (ends - window).clamp_(min=0) if window else torch.zeros_like(ends)
-    step = math.lcm(SUMMED, size)
-    first, last = oldest // step * (step // size), (ends - 1) // size
+    first, last = oldest // SUMMED * (SUMMED // size), (ends - 1) // size
     whole = RUN // math.gcd(RUN, size)  # blocks that are whole runs
     width = -(-(int((last - first).max()) + 1) // whole) * whole
+    if rows > 1 and rows * width * size > GATHERED_KEYS:
+        return None
     at = first + torch.arange(width, device=device)
     blocks = batch.block_tables.long().gather(1, at.minimum(last))
     position = first * size + torch.arange(width * size, device=device)
@@ -89,24 +89,24 @@ def decode_group(batch: Batch, cache: Pool, window: int) -> DecodeGroup | None:
     return DecodeGroup(rows, (heads + blocks).flatten(), mask.repeat(kv_heads, 1, 1))
 
 
-def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
-    """Rows with queries, in the order of the batch. Keys that no query sees (`window` > 0) are left out."""
+def row_views(batch: Batch, block_size: int, heads: int, window: int) -> list[RowView]:
+    """Rows with queries, in the order of the batch. Keys that no query sees (`window` > 0) are left out. What lies in a
+    row's last block behind its last token is read and masked: a pool holds finite values everywhere."""
     starts, lengths = batch.cu_query.tolist(), batch.seq_lens.tolist()
     words = None if batch.ancestors is None else batch.ancestors.cpu()
     tables = batch.block_tables.cpu().numpy()
-    step = math.lcm(SUMMED, block_size)
     views = []
     for row, (length, table) in enumerate(zip(lengths, tables, strict=True)):
         first, queries = starts[row], starts[row + 1] - starts[row]
         if queries == 0:
             continue
         before = length - queries
-        oldest = max(0, before + 1 - window) // step * step if window else 0  # at or before what the first query sees
+        oldest = max(0, before + 1 - window) // SUMMED * SUMMED if window else 0  # what the first query sees, or before
         end = oldest + _runs(length - oldest)
         used = table[oldest // block_size : -(-length // block_size)]
         places: slice | torch.Tensor
         if (used[1:] - used[:-1] == 1).all() and end <= -(-length // block_size) * block_size:
-            start = int(used[0]) * block_size
+            start = int(used[0]) * block_size + oldest % block_size
             places = slice(start, start + end - oldest)
         else:  # a key behind the last is any that is written: it is masked
             at = torch.arange(oldest, end, device=batch.slots.device).clamp_(max=length - 1)
@@ -116,7 +116,7 @@ def row_views(batch: Batch, block_size: int, window: int) -> list[RowView]:
             views.append(RowView(places, [Piece(first, queries, end - oldest, mask)]))
             continue
         pieces = []
-        most = min(QUERIES, max(ATTENDED, SCORES // (end - oldest)))
+        most = min(QUERIES, max(ATTENDED, SCORES // (heads * (end - oldest))))
         for skipped in range(0, queries, most):
             at, count = before + skipped, min(most, queries - skipped)
             last = oldest + _runs(at + count - oldest)
@@ -141,7 +141,8 @@ def _mask(position: int, queries: int, first: int, end: int, window: int, device
 
 
 def _tree_mask(words: torch.Tensor, behind: int) -> torch.Tensor:
-    """words: int32 [queries], `Batch.ancestors` of one row: all before the pass is seen, and of the pass the ancestors.
+    """For what the kernels of a GPU are compared with: a CPU's passes have no forks (`TorchOps.trees`).
+    words: int32 [queries], `Batch.ancestors` of one row: all before the pass is seen, and of the pass the ancestors.
     behind: keys of the last run that are none of the row's. float32 [queries, queries + behind]."""
     queries = len(words)
     bits = (words[:, None] >> torch.arange(queries, device=words.device)[None]) & 1

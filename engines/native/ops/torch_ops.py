@@ -103,12 +103,14 @@ class TorchOps:
     def _attend(
         self, q: torch.Tensor, k_cache: Pool, v_cache: Pool, batch: Batch, window: int, scale: float, softcap: float
     ) -> torch.Tensor:
-        views = _views(batch, k_cache, window)
+        views = _views(batch, k_cache, q.shape[1], window)
+        wide = torch.promote_types(q.dtype, torch.float32)
         if isinstance(views, DecodeGroup):
-            return attend_together(q, self._pages(k_cache, views), self._pages(v_cache, views), views, scale, softcap)
+            keys, values = self._pages(k_cache, views).to(wide), self._pages(v_cache, views).to(wide)
+            return attend_together(q, keys, values, views, scale, softcap)
         found = []
         for view in views:
-            keys, values = self._rows(k_cache, view.places)[0], self._rows(v_cache, view.places)[0]
+            keys, values = (self._rows(pool, view.places)[0].to(wide) for pool in (k_cache, v_cache))
             found += [attend(q, keys, values, piece, scale, softcap) for piece in view.pieces]
         return found[0] if len(found) == 1 else torch.cat(found)
 
@@ -182,10 +184,10 @@ class TorchOps:
             cache[slots // size, :, slots % size] = x
 
 
-def _views(batch: Batch, k_cache: Pool, window: int) -> DecodeGroup | list[RowView]:
+def _views(batch: Batch, k_cache: Pool, heads: int, window: int) -> DecodeGroup | list[RowView]:
     views: DecodeGroup | list[RowView] | None = batch.shared.get(f"rows {window}")
     if views is None:
-        views = decode_group(batch, k_cache, window) or row_views(batch, k_cache.shape[2], window)
+        views = decode_group(batch, k_cache, window) or row_views(batch, k_cache.shape[2], heads, window)
         batch.shared[f"rows {window}"] = views
     return views
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from engines.native import heap
 from engines.native.config import EngineConfig
 from engines.native.models.encoder import Encoder, EncoderBatch, plan_groups
 from engines.native.models.encoder_build import ScoreHead, load_encoder
@@ -118,4 +119,6 @@ def runner_for(
     assert (head is not None) == (files.head.task is Task.SCORE)
     runner = PoolingRunner(files, sizes, device, model, head)
     runner.warm_up()
+    if device.type == "cpu":
+        heap.keep()
     return runner

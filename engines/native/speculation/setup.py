@@ -17,8 +17,9 @@ from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.heads import config_of, head_kind
 from engines.native.speculation.names import AUTO, DRAFTING, OFF
 from engines.native.speculation.proposer import History, Proposer, ProposerSettings, factory, make_proposer
-from engines.native.speculation.speculator import PASS_TOKENS, Speculator
-from engines.native.step import StepPlan
+from engines.native.speculation.speculator import Speculator
+from engines.native.speculation.tree import MAX_NODES
+from engines.native.step import Drafts, StepPlan
 
 log = logging.getLogger(__name__)
 
@@ -112,15 +113,18 @@ def prior_of(runner: ModelRunner) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
     begun = time.monotonic()
     sizes = runner.sizes
-    # Beyond them one row's many tokens: on a CPU they cost what as many rows do, on a GPU they are no captured graph.
-    most = sizes.max_num_seqs if runner.device.type == "cuda" else min(PASS_TOKENS, sizes.max_model_len - 1)
+    # Beyond them one row and its guesses, which a GPU would capture one more graph for.
+    more = 0 if runner.device.type == "cuda" else min(MAX_NODES + 1, sizes.max_model_len - 1)
+    most = max(sizes.max_num_seqs, more)
     runner.add(0, [0, 0], SamplingParams(temperature=0), 2)
     for size in SIZES:
         if len(found) > 1 and (size > most or time.monotonic() - begun > MOST_S):
             break
-        if size > sizes.max_num_seqs:  # as many tokens of one row
+        if size > sizes.max_num_seqs:
             row, one, many = np.array([[0], [1], [size]], np.int32)
-            plan = StepPlan(row, one, many, sample=one > 0)
+            guesses = np.zeros((1, size - 1), np.int32)
+            drafts = Drafts(guesses, np.arange(size - 1, dtype=np.int32)[None], many - 1, chains=True)
+            plan = StepPlan(row, one, many, sample=one > 0, drafts=drafts)
         else:
             row, one = np.zeros(size, np.int32), np.ones(size, np.int32)
             plan = StepPlan(row, one, one, sample=one > 0)

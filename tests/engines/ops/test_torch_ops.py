@@ -11,7 +11,7 @@ from engines.native.models.config import Moe
 from engines.native.ops import row_views
 from engines.native.ops.mixture import grouped_experts
 from engines.native.ops.torch_ops import TorchOps
-from tests.engines.test_strict import BLOCK, HEADS, KV_HEADS, SIZE, batch_of, pools
+from tests.engines.test_strict import BLOCK, HEADS, KV_HEADS, SIZE, batch_of, defined, pools
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 40])
@@ -72,22 +72,52 @@ def test_capped_attention_has_the_same_bits_in_every_chunk(window):
     assert torch.equal(torch.cat([first, last]), whole[:19])
 
 
+@pytest.mark.parametrize("softcap", [0.0, 1.5])
 @pytest.mark.parametrize("window", [0, 200])
+@pytest.mark.parametrize("block_size", [BLOCK, 16, 24])
 @pytest.mark.parametrize("lengths", [[18, 30, 4], [333, 129, 700, 128, 1]])
-def test_decodes_together_have_the_bits_of_each_alone_and_of_a_chunk(lengths, window):
-    keys, values = pools(240)
-    needs = [-(-length // BLOCK) for length in lengths]
+def test_decodes_are_as_defined_and_have_the_bits_of_each_alone_and_of_a_chunk(lengths, block_size, window, softcap):
+    keys, values = pools(240, block_size)
+    needs = [-(-length // block_size) for length in lengths]
     others = iter(torch.randperm(239 - needs[0], generator=torch.Generator().manual_seed(2)).add(1 + needs[0]).tolist())
     together = list(range(1, 1 + needs[0]))  # blocks that follow each other: alone they are read where they lie
     tables = [together, *([next(others) for _ in range(need)] for need in needs[1:])]
     q = torch.randn(len(lengths), HEADS, SIZE, generator=torch.Generator().manual_seed(4))
-    ops = TorchOps()
-    decodes = [(length - 1, 1) for length in lengths]
-    company = ops.attention(q, keys, values, batch_of(decodes, tables), 0.3, window)
-    for n, (row, table) in enumerate(zip(decodes, tables, strict=True)):
-        alone = ops.attention(q[n : n + 1], keys, values, batch_of([row], [table]), 0.3, window)
-        assert torch.equal(company[n : n + 1], alone)
-        more = min(5, lengths[n])
-        chunk = torch.cat([torch.randn(more - 1, HEADS, SIZE), q[n : n + 1]])
-        last = ops.attention(chunk, keys, values, batch_of([(lengths[n] - more, more)], [table]), 0.3, window)[-1:]
-        assert torch.equal(last, alone)
+
+    def attended(q: torch.Tensor, rows: list[tuple[int, int]], tables: list[list[int]]) -> torch.Tensor:
+        batch = batch_of(rows, tables)
+        if softcap:
+            return TorchOps().capped_attention(q, keys, values, batch, 0.3, window, softcap)
+        return TorchOps().attention(q, keys, values, batch, 0.3, window)
+
+    company = attended(q, [(length - 1, 1) for length in lengths], tables)
+    for n, (length, table) in enumerate(zip(lengths, tables, strict=True)):
+        own, alone = q[n : n + 1], company[n : n + 1]
+        lie = [pool[table].transpose(0, 1).flatten(1, 2)[:, :length] for pool in (keys, values)]
+        torch.testing.assert_close(alone, defined(own, *lie, length - 1, window, softcap).float())
+        assert torch.equal(attended(own, [(length - 1, 1)], [table]), alone)
+        more = min(150, length)  # a chunk in two pieces
+        chunk = torch.cat([torch.randn(more - 1, HEADS, SIZE), own])
+        assert torch.equal(attended(chunk, [(length - more, more)], [table])[-1:], alone)
+
+
+def test_rows_too_long_to_be_padded_are_attended_one_by_one_with_the_same_bits(monkeypatch):
+    keys, values = pools(24)
+    batches = [batch_of([(18, 1), (30, 1), (4, 1)], [[3, 1, 2], [9, 8, 7, 6], [12]]) for _ in range(2)]
+    q = torch.randn(3, HEADS, SIZE, generator=torch.Generator().manual_seed(4))
+    together = TorchOps().attention(q, keys, values, batches[0], 0.3, 0)
+    monkeypatch.setattr(row_views, "GATHERED_KEYS", 40)
+    assert torch.equal(TorchOps().attention(q, keys, values, batches[1], 0.3, 0), together)
+    assert isinstance(batches[1].shared["rows 0"], list)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.bfloat16, 2e-2), (torch.float64, 1e-12)])
+def test_sixteen_bits_are_summed_in_float32_and_doubles_in_doubles(dtype, error):
+    keys, values = pools(24)
+    q = torch.randn(9, HEADS, SIZE, generator=torch.Generator().manual_seed(4))
+    lie = [pool[[3, 1]].transpose(0, 1).flatten(1, 2)[:, :9] for pool in (keys, values)]
+    given = [each.to(dtype) for each in (q, keys, values)]
+    for rows, own in (([(0, 9)], slice(0, 9)), ([(8, 1)], slice(8, 9))):
+        found = TorchOps().attention(given[0][own], *given[1:], batch_of(rows, [[3, 1]]), 0.3, 0)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), defined(q, *lie, 0)[own], rtol=error, atol=error)

@@ -115,10 +115,10 @@ ASKED = {
 }
 
 
-def forking(config: EngineConfig) -> ModelRunner:
-    """Its passes verify trees, as on a GPU."""
+def built(config: EngineConfig, *, forks: bool = True) -> ModelRunner:
+    """forks: its passes verify trees, as on a GPU, but in strict mode."""
     runner = build_runner(config)
-    runner.model.ops.trees = True
+    runner.model.ops.trees = forks and not config.strict
     return runner
 
 
@@ -127,10 +127,10 @@ def answers(config: EngineConfig, runner: ModelRunner, asked: list[SamplingParam
 
 
 @pytest.mark.parametrize("right", [0.3, 0.95])
-@pytest.mark.parametrize("strict", [False, True])
-def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
+@pytest.mark.parametrize(("strict", "forks"), [(False, True), (False, False), (True, False)])
+def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, forks, right):
     config = config_of(model, strict=strict)
-    runner = forking(config)
+    runner = built(config, forks=forks)
     every_guess_is_tried(monkeypatch)
     accepted = 0
     for name, params in ASKED.items():
@@ -156,7 +156,7 @@ def test_the_same_is_said_with_any_guesses(model, monkeypatch, strict, right):
 def test_guesses_of_two_that_part_make_no_forks_where_none_may_be(model, monkeypatch, strict):
     """Chains of two proposers make a fork where they differ: not in strict mode, nor under penalties."""
     config = config_of(model, strict=strict)
-    runner = forking(config)
+    runner = built(config)
     every_guess_is_tried(monkeypatch)
     for name in ("greedy", "penalties", "history", "bias"):
         asked = [ASKED[name]] * len(PROMPTS)
@@ -175,7 +175,7 @@ def test_guesses_of_two_that_part_make_no_forks_where_none_may_be(model, monkeyp
 @pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"kv_cache_dtype": "int8"}, {"embedding_dtype": "int8"}])
 def test_the_same_is_said_with_quantized_weights_and_cache_g3(model, monkeypatch, changes):
     config = config_of(model, **changes)
-    runner = forking(config)
+    runner = built(config)
     every_guess_is_tried(monkeypatch)
     asked = [ASKED["greedy"]] * len(PROMPTS)
     plain = answers(config, runner, asked)
@@ -188,7 +188,7 @@ def test_the_same_is_said_with_quantized_weights_and_cache_g3(model, monkeypatch
 
 def test_all_kinds_of_requests_side_by_side(model, monkeypatch):
     config = config_of(model)
-    runner = forking(config)
+    runner = built(config)
     every_guess_is_tried(monkeypatch)
     asked = [ASKED[name] for name in ("greedy", "penalties", "drawn", "logprobs")]
     plain = answers(config, runner, asked)
