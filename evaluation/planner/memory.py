@@ -41,6 +41,7 @@ class Engine(Struct, kw_only=True, frozen=True):
     overhead: int = 400 * MIB
     sampling: int = 8
     gathered_keys: int = 0  # of a CPU: padded keys that a decode step gathers
+    scores: int = 0  # of a CPU: of all heads, that exist at once, in pieces of 16 queries at least
     scratch: int = 0  # of int8 products on a CPU
     depth: int = 2  # steps on their way at once
     target_tpot_ms: float = 0.0  # 0: prompts take the whole step
@@ -59,6 +60,7 @@ def native(device: Gpu, scheme: Scheme, **changes: int | float | bool) -> Engine
             overhead=310 * MIB,
             sampling=12,
             gathered_keys=16_384,
+            scores=2 * MIB,
             scratch=scratch,
         )
     return msgspec.structs.replace(base, **changes)
@@ -107,11 +109,14 @@ def activation_bytes(model: ModelSpec, scheme: Scheme, engine: Engine, tokens: i
     width = 4 if scheme.compute == "float32" or engine.gathered_keys else 2
     q, kv = model.heads * model.head_dim / tp, math.ceil(model.kv_heads / tp) * model.head_dim
     expert = model.moe.ffn * model.moe.active + model.moe.shared_ffn if model.moe else 0
-    per_token = 2 * model.hidden + max(3 * max(model.ffn, expert) / tp, 3 * q + 2 * kv)
-    logits = engine.sampling * engine.sequences * model.vocab / tp
     length = engine.max_length or model.context_length
+    mlp, attention = (tokens * each * width for each in (3 * max(model.ffn, expert) / tp, 3 * q + 2 * kv))
+    if engine.scores:  # and as many shares
+        scores = max(engine.scores, 16 * model.heads * length)
+        attention += 4 * 2 * min(scores, model.heads * tokens * length)
+    logits = engine.sampling * engine.sequences * model.vocab / tp
     gathered = 2 * kv * width * min(engine.sequences * length, engine.gathered_keys)
-    return tokens * per_token * width + logits + gathered
+    return tokens * 2 * model.hidden * width + max(mlp, attention) + logits + gathered
 
 
 def fixed_lines(
