@@ -169,7 +169,8 @@ def test_an_int8_engine_as_it_comes_says_the_same_with_guesses_and_in_company():
     alone = [one.token_ids for one in one_by_one(Offline(plain, runner), asked, greedy)]
     assert [one.token_ids for one in Offline(plain, runner).generate(asked, greedy)] == alone
     engine = Offline(guessing, runner)
-    counts = engine.scheduler.speculator.counts  # type: ignore[union-attr]
+    assert engine.scheduler.speculator is not None
+    counts = engine.scheduler.speculator.counts
     for _ in range(2):  # what was said first is guessed then
         assert [one.token_ids for one in engine.generate(asked, greedy)] == alone
         assert [one.token_ids for one in one_by_one(engine, asked, greedy)] == alone
