@@ -111,6 +111,16 @@ def test_two_deployments_answer_the_same_prompt_side_by_side(new_page, second, s
     page.screenshot(path=shots / "compare.png")
 
 
+def test_a_column_that_cannot_answer_says_why_and_the_other_answers(page):
+    page.goto(f"/playground?model={MODEL}&model=unknown")
+    set_parameters(page, Temperature="0", Longest_answer="40")
+    ask(page, "What is the capital of France?")
+    expect(answers(page)).to_have_count(2)
+    expect(answers(page).first).to_have_attribute("data-state", "done", timeout=ANSWER_MS)
+    expect(answers(page).last).to_have_attribute("data-state", "error")
+    expect(answers(page).last).to_contain_text("There is no model 'unknown'.")
+
+
 def test_a_barred_plus_says_why(chat, platform):
     names = [one["name"] for one in platform.api("GET", "deployments").json()["results"]]
     chat.goto("/playground?" + "&".join(f"model={name}" for name in names))
