@@ -86,6 +86,7 @@ class DecodeGraphs:
         self._draws: dict[tuple[int, bool], _Draw] = {}  # by rows, filters
         self._left: _Left | None = None
         self._stream: torch.cuda.Stream | None = None  # on which graphs are captured
+        self.captured = 0  # graphs, those of passes with drafts among them
         count = rows_bucket(rows.tokens.shape[0])
         self._places = torch.arange(count + 1, dtype=torch.int32, device=rows.device)
         self._every = self._places[:count].long()
@@ -185,6 +186,7 @@ class DecodeGraphs:
             self._stream = None
             return None
         torch.cuda.current_stream().wait_stream(self._stream)
+        self.captured += 1
         return graph
 
     def _compute(self, step: _Graph, keys: int, draw: str) -> None:

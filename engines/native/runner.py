@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from engines.native import heap, memory, strict
+from engines.native import heap, memory, strict, threads
 from engines.native.config import EngineConfig
 from engines.native.host_blocks import HostBlocks
 from engines.native.kv_cache import make_pools, scales_for
@@ -114,6 +114,11 @@ class ModelRunner:
         """Whether a pass may try several ways on from one token: where the operations do, and no layer sees by places
         what a fork has by positions."""
         return self.model.ops.trees and self.config.sees_all
+
+    @property
+    def captured(self) -> int:
+        """Graphs captured so far; 0 where steps are not graphs."""
+        return self._graphs.captured if self._graphs is not None else 0
 
     def keep(self, layers: Sequence[int], size: int, feature: Feature) -> torch.Tensor:
         """`Decoder.keep`, before the first request. Steps that were captured before are captured anew. The pool goes
@@ -363,6 +368,7 @@ def runner_for(
     device = device_of(config)
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
+        threads.watch(config.cores)
     sizes = sizes_of(
         files.config, config, device, files.quantized_size(device.type), files.quant.kv if files.quant else None
     )

@@ -2,9 +2,10 @@
 each node, which guesses hold, tokens into their rows, KV cache in order.
 
 One graph per (rows, tokens of a row, keys, filters), each rounded up to a bucket, as `decode_graph` has them for plain
-steps: a row has 2, 4, 8, 16 or 32 tokens in the pass, of which those without a node compute on the null block. Such
-forms are many, and some are seen once: a graph is captured when its form comes for the USES-th time. For rows that ask
-for nothing but a draw; what is done for all others (`ModelRunner`) needs the host between logits and tokens.
+steps: a row has 2, 4, 8, 16 or 32 tokens in the pass, of which those without a node compute on the null block. A form
+is captured behind its first pass: without a graph one takes ten times as long as a plain step, so that forms which
+waited to be seen again would cost more than graphs which are used once. For rows that ask for nothing but a draw; what
+is done for all others (`ModelRunner`) needs the host between logits and tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from engines.native.models.decoder import Decoder
 
 MAX_GRAPHS = 256
-USES = 3
 WIDTHS = (1, 3, 7, 15, 31)
 """Nodes of a row that there are graphs for."""
 
@@ -46,7 +46,6 @@ class _Graph:
     said: torch.Tensor
     cu_query: torch.Tensor
     graph: torch.cuda.CUDAGraph | None = None
-    uses: int = 0
     plain: bool = False
 
 
@@ -121,8 +120,7 @@ class VerifyGraphs:
             step.graph.replay()
             return
         self._compute(step, width, keys, filters)
-        step.uses += 1
-        if step.uses >= USES and not step.plain and self._captured < MAX_GRAPHS:
+        if not step.plain and self._captured < MAX_GRAPHS:
             self._captured += 1
             what = f"{len(step.sent)} rows with {width} guesses and {keys} keys"
             step.graph = self._capture(lambda: self._compute(step, width, keys, filters), what)
