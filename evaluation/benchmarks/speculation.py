@@ -40,14 +40,12 @@ from engines.native.loader.tokenizer import load_tokenizer
 from engines.native.offline import Generated, Offline
 from engines.native.request import SamplingParams
 from engines.native.runner import ModelRunner, build_runner
-from engines.native.speculation.budget import StepCosts
 from engines.native.speculation.proposer import Proposer, ProposerSettings, factory
 from engines.native.speculation.setup import prior_of
+from evaluation.benchmarks.replay import FreeGuesses
 from evaluation.benchmarks.report import ROOT, Row, table, write
 
 Make = Callable[[ProposerSettings], Proposer]
-FREE = [(1, 1.0), (4096, 1.0001)]
-"""A pass costs the same whatever it carries: every guess is worth a try."""
 REHEARSALS = 6
 ENDS = ("<|im_end|>", "<|endoftext|>", "<end_of_turn>")
 COPYING = ("summarization", "code")
@@ -118,7 +116,7 @@ class Bench:
         engine = Offline(self.config, self.runner, proposers or {})
         if contender.free:
             assert engine.scheduler.speculator is not None
-            engine.scheduler.speculator.costs = _Free(FREE)
+            engine.scheduler.speculator.costs = FreeGuesses()
         params = SamplingParams(temperature=0, max_tokens=self.options.tokens, stop_token_ids=self.ends)
         for group in others if contender.seasoned else ():
             engine.generate(group, params)
@@ -139,14 +137,6 @@ class Bench:
             [each.token_ids for each in found], seconds, tokens, tokens - accepted, drafted, accepted,
             verified / steps if steps else 0.0,
         )  # fmt: skip
-
-
-class _Free(StepCosts):
-    def saw_plain(self, rows: int, seconds: float) -> None:
-        """What passes take changes nothing."""
-
-    def saw_verify(self, rows: int, tokens: int, seconds: float) -> None:
-        """What passes take changes nothing."""
 
 
 def _counts(engine: Offline) -> tuple[int, int, int, int]:
