@@ -28,7 +28,6 @@ class FreeGuesses(StepCosts):
         """Nothing."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Script:
     """answers: what each prompt is followed by. drafts: guesses along the path that is said; each holds with `hit` if
