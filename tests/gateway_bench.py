@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,20 @@ async def until_async(ask: Any, least: int, seconds: float) -> None:
     while await ask() < least:
         assert time.monotonic() < end, f"fewer than {least} in time"
         await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def full_port() -> Iterator[str]:
+    """The URL of a port that takes no more connections, and refuses none."""
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        yield f"http://127.0.0.1:{full.getsockname()[1]}"
 
 
 @contextlib.asynccontextmanager

@@ -96,13 +96,14 @@ class OpenAI:
     ending = "[DONE]"
 
     def tells(self, data: bytes) -> bool:
+        find = data.find  # `in` first tries whether the pattern is a number, and makes an error of it each time
         return (
-            b'"usage":{' in data
-            or b"[DONE]" in data
-            or b'"error"' in data
-            or b'"usage": {' in data
-            or b'"finish_reason":"' in data
-            or b'"finish_reason": "' in data
+            find(b'"usage":{') >= 0
+            or find(b"[DONE]") >= 0
+            or find(b'"error"') >= 0
+            or find(b'"usage": {') >= 0
+            or find(b'"finish_reason":"') >= 0
+            or find(b'"finish_reason": "') >= 0
         )
 
     def text_events(self, data: bytes) -> int:

@@ -87,10 +87,14 @@ class Exchange:
         until = self.first_byte or time.perf_counter()
         return max(0.0, until - self.started - self.queue_s - self.engine_s)
 
-    def generated(self, events: int) -> int:
-        """Tokens that `events` of its stream stand for: the first one of each answer in a chat says nothing yet."""
+    def silent_events(self) -> int:
+        """How many events of its stream say nothing yet: the first one of each answer in a chat."""
         assert self.request is not None
-        return max(0, events - self.request.choices) if self.request.endpoint.chat else events
+        return self.request.choices if self.request.endpoint.chat else 0
+
+    def generated(self, events: int) -> int:
+        """Tokens that `events` of its stream stand for."""
+        return max(0, events - self.silent_events())
 
     def used_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens

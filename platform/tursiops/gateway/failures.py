@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
 import orjson
 
+from tursiops.gateway.engine_client import EngineError, Unreachable
 from tursiops.gateway.errors import GatewayError
 
 _EXCERPT = 300
@@ -63,7 +63,7 @@ class PassedError(GatewayError):
 
 
 def interpret(status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
-    """An engine's answer of 400 or above."""
+    """An engine's answer of 300 or above."""
     error = _error_of(body)
     after = headers.get("Retry-After", "")
     wait = float(after) if after.isdigit() else None
@@ -78,7 +78,7 @@ def interpret(status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
         )
     if status == 504 and (error or {}).get("code") in _TIMEOUTS:
         return Failure("timeout", 504, str(said), retry=False, blames_instance=False, passed=error)
-    if status >= 500:
+    if status >= 500 or status < 400:  # nobody is redirected: the token is for this engine alone
         return Failure("status", 502, f"the engine answered {status}: {said}", passed=error)
     return Failure(
         "rejected", status, str(said), retry=False, blames_instance=False, passed=error or {"message": str(said)}
@@ -94,11 +94,11 @@ def of_event(error: dict[str, Any]) -> Failure:
     return Failure("first_event", status or 502, f"the engine failed: {error.get('message', error)}", passed=error)
 
 
-def of_exception(error: BaseException) -> Failure:
+def of_exception(error: EngineError) -> Failure:
     """A connection that could not be made or broke before the answer began."""
-    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
+    if isinstance(error, Unreachable):
         return Failure("unreachable", 503, "its engine could not be reached", retry_after=5)
-    return Failure("connection", 502, f"the connection to its engine broke ({type(error).__name__})", retry_after=2)
+    return Failure("connection", 502, f"the connection to its engine broke ({error})", retry_after=2)
 
 
 def _error_of(body: bytes) -> dict[str, Any] | None:

@@ -35,12 +35,13 @@ INTERRUPTED = "gateway_stopped"
 class Slot:
     """One request's place. `passed` is on the path of every token; it writes 16 bytes."""
 
-    __slots__ = ("_at", "_map", "_owner")
+    __slots__ = ("_at", "_count_at", "_map", "_owner")
 
     def __init__(self, owner: Ledger, pages: mmap.mmap, at: int) -> None:
         self._owner = owner
         self._map = pages
         self._at = at
+        self._count_at = at + _COUNT_AT
 
     def write(self, entry: records.UsageEntry) -> None:
         """`entry` with status 0 is a request that still runs. Its size is written last: a torn one reads as free."""
@@ -54,7 +55,7 @@ class Slot:
         _SIZE.pack_into(self._map, self._at, len(record))
 
     def passed(self, completion_tokens: int, prompt_tokens: int) -> None:
-        _COUNT.pack_into(self._map, self._at + _COUNT_AT, completion_tokens, prompt_tokens, time.time())
+        _COUNT.pack_into(self._map, self._count_at, completion_tokens, prompt_tokens, time.time())
 
     def free(self) -> None:
         _SIZE.pack_into(self._map, self._at, 0)

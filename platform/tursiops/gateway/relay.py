@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-import aiohttp
-
 from tursiops.gateway.asgi import Send, send_error
 from tursiops.gateway.dialects import Dialect
+from tursiops.gateway.engine_client import EngineError
 from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.events import PING, EventScanner, EventTooLarge
 from tursiops.gateway.exchange import Exchange
@@ -68,27 +67,27 @@ class ClientStream:
         assert scanner is not None
         assert slot is not None
         exchange.close_engine = opened.response.close
-        seen, prompt_estimate = scanner.seen, exchange.prompt_estimate
+        seen, prompt_estimate, silent = scanner.seen, exchange.prompt_estimate, exchange.silent_events()
         slot.passed(exchange.generated(seen.events), prompt_estimate)
         await self._body(opened.head)
-        read = opened.response.content.readany
-        while True:
-            exchange.waits_for_engine = time.perf_counter()
+        read, feed, passed, send, clock = opened.response.read, scanner.feed, slot.passed, self._send, time.perf_counter
+        while True:  # once a token: what can be done before is
+            exchange.waits_for_engine = clock()
             try:
                 data = await read()
-            except (aiohttp.ClientError, OSError) as error:
-                raise _broken(exchange, type(error).__name__) from error
+            except EngineError as error:
+                raise _broken(exchange, str(error)) from error
             exchange.waits_for_engine = 0.0
             if not data:
                 break
             try:
-                out = scanner.feed(data)
+                out = feed(data)
             except EventTooLarge:
                 raise _broken(exchange, "an event is too long") from None
             if out:
-                slot.passed(exchange.generated(seen.events), prompt_estimate)
-                exchange.waits_for_client = time.perf_counter()
-                await self._send({"type": "http.response.body", "body": out, "more_body": True})
+                passed(seen.events - silent if seen.events > silent else 0, prompt_estimate)
+                exchange.waits_for_client = clock()
+                await send({"type": "http.response.body", "body": out, "more_body": True})
                 exchange.waits_for_client = 0.0
         if not scanner.seen.done and scanner.seen.error is None:
             raise _broken(exchange, f"it ended without {self._dialect.ending}")

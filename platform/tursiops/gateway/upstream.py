@@ -8,12 +8,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import aiohttp
 import structlog
 
 from tursiops.gateway import metrics
 from tursiops.gateway.config import Config
 from tursiops.gateway.dialects import Dialect
+from tursiops.gateway.engine_client import EngineClient, EngineError, Response
 from tursiops.gateway.errors import GatewayError
 from tursiops.gateway.events import EventScanner, EventTooLarge, data_of, split
 from tursiops.gateway.exchange import Exchange
@@ -26,22 +26,10 @@ log = structlog.get_logger()
 _PEEK_BYTES = 65_536
 
 
-def new_session(config: Config) -> aiohttp.ClientSession:
-    """The one client session to engines: no limit of its own (admission bounds), no cookies, no decompression."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=config.connect_timeout),
-        auto_decompress=False,
-        skip_auto_headers=("Accept-Encoding", "User-Agent"),
-        read_bufsize=65_536,
-    )
-
-
 class Opened:
     """An engine's answer that has begun well: a whole body, or a stream whose first events are in `head`."""
 
-    def __init__(self, response: aiohttp.ClientResponse, head: bytes, scanner: EventScanner | None) -> None:
+    def __init__(self, response: Response, head: bytes, scanner: EventScanner | None) -> None:
         self.response = response
         self.head = head
         self.scanner = scanner
@@ -70,11 +58,11 @@ class Upstream:
         self._config = config
         self._loads = loads
         self._snapshot = snapshot
-        self._session = new_session(config)
+        self._client = EngineClient(config.connect_timeout)
         self._budget = RetryBudget(config.retry_share)
 
     async def close(self) -> None:
-        await self._session.close()
+        self._client.close()
 
     @asynccontextmanager
     async def open(self, exchange: Exchange) -> AsyncIterator[Opened]:
@@ -136,11 +124,9 @@ class Upstream:
         }
         try:
             async with asyncio.timeout(self._config.first_event_timeout):
-                response = await self._session.post(
-                    instance.url + request.endpoint.upstream, data=request.body, headers=headers
-                )
+                response = await self._client.post(instance.url + request.endpoint.upstream, request.body, headers)
                 stack.callback(response.close)
-                if response.status >= 400:
+                if response.status >= 300:
                     raise interpret(response.status, await self._whole(response), response.headers)
                 if request.stream:
                     return await self._peek(response, request.endpoint.dialect, keep_usage=request.wants_usage)
@@ -149,24 +135,24 @@ class Upstream:
             raise Failure(
                 "timeout", 504, f"the engine sent nothing for {self._config.first_event_timeout:.0f} s", retry=False
             ) from None
-        except (aiohttp.ClientError, OSError) as error:
+        except EngineError as error:
             raise of_exception(error) from error
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _whole(self, response: Response) -> bytes:
         parts, size = [], 0
-        while data := await response.content.readany():
+        while data := await response.read():
             parts.append(data)
             size += len(data)
             if size > self._config.answer_limit:
                 raise Failure("too_large", 502, f"the engine's answer is over {self._config.answer_limit} bytes")
         return b"".join(parts)
 
-    async def _peek(self, response: aiohttp.ClientResponse, dialect: Dialect, *, keep_usage: bool) -> Opened:
+    async def _peek(self, response: Response, dialect: Dialect, *, keep_usage: bool) -> Opened:
         """Hold the first events until one says something: an error up to there can still go elsewhere."""
         scanner = EventScanner(dialect, keep_usage=keep_usage, limit=self._config.event_limit)
         head = b""
         while len(head) < _PEEK_BYTES:
-            data = await response.content.readany()
+            data = await response.read()
             if not data:
                 raise Failure("ended", 502, "the engine closed its answer before it began")
             try:

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from tests.gateway_bench import instance, route, until
+from tests.gateway_bench import full_port, instance, route, until
 
 
 @pytest.fixture
@@ -90,6 +90,30 @@ async def test_after_a_comment_a_failure_still_goes_elsewhere_and_else_is_an_eve
     _, raw = await bench.stream()
     assert raw.startswith(b": waiting")
     assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "KV cache lost"
+
+
+@pytest.mark.bounds(connect_timeout=0.2)
+async def test_engine_that_takes_no_connection_in_time_is_unreachable_and_another_is_asked(bench, engines):
+    """A host that is gone answers nothing at all, not even a refusal."""
+    with full_port() as url:
+        await bench.publish(route("m", instance(engines[0], "a", url=url), instance(engines[1], "b")))
+        answers = [await bench.stream() for _ in range(3)]
+        assert [response.status for response, _ in answers] == [200] * 3
+        assert [response.headers["x-tursiops-retries"] for response, _ in answers].count("1") >= 1
+        await bench.publish(route("m", instance(engines[0], "a", url=url)))
+        response, raw = await bench.stream()
+    assert response.status == 503
+    assert json.loads(raw)["error"]["code"] == "upstream_unreachable"
+
+
+async def test_engine_that_came_back_under_its_address_is_asked_over_a_new_connection(bench, engines):
+    await bench.publish(route("m", instance(engines[0], "a")))
+    for _ in range(3):
+        response, _ = await bench.stream()
+        assert (response.status, response.headers["x-tursiops-retries"]) == (200, "0")
+        port = engines[0].port
+        await engines[0].stop()
+        await engines[0].start(port)
 
 
 @pytest.mark.bounds(first_event_timeout=0.3)
