@@ -23,6 +23,7 @@ HIGH_WATER = 64 * 2**10  # of an answer, unread; then its connection is not read
 LONGEST_HEAD = 64 * 2**10  # reads that bring no content, of one answer: its head, trailers
 
 _PLAIN = re.compile("[!-~]+")
+_tls = functools.cache(ssl.create_default_context)
 
 
 class EngineError(Exception):
@@ -271,11 +272,6 @@ class EngineClient:
         except (OSError, UnicodeError) as error:  # also of the time, the name and the certificate
             raise Unreachable(f"no connection ({type(error).__name__})") from error
         return response
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()
 
 
 @functools.lru_cache(maxsize=1024)
