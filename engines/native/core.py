@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from engines.api import RunDir
+from engines.native import threads
 from engines.native.config import from_launch
 from engines.native.diagnosis import Diagnosis
 from engines.native.draft import Drawn, Step
@@ -298,13 +299,17 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> Served:
     """The model of the spec in `run_dir`. torch is imported only here."""
+    threads.may_spin()
     from engines.native.disk_setup import disk_of
     from engines.native.memory_table import table
     from engines.native.runner import build_runner
+    from engines.native.sizes import device_of
     from engines.native.speculation.setup import speculation_of
 
     spec, local = RunDir(run_dir).read_spec()
     config = from_launch(spec, local)
+    if device_of(config).type == "cpu":
+        threads.watch(config.cores)
     policy = policy_of(config)  # before the weights: a name that nothing has is told at once
     runner = build_runner(config, lambda share: progress(share, "loading the weights"))
     disk = disk_of(config, runner)

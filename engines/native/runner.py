@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from engines.native import heap, memory, strict, threads
+from engines.native import heap, memory, strict
 from engines.native.config import EngineConfig
 from engines.native.host_blocks import HostBlocks
 from engines.native.kv_cache import make_pools, scales_for
@@ -368,7 +368,6 @@ def runner_for(
     device = device_of(config)
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
-        threads.watch(config.cores)
     sizes = sizes_of(
         files.config, config, device, files.quantized_size(device.type), files.quant.kv if files.quant else None
     )

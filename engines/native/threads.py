@@ -15,7 +15,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -33,10 +32,10 @@ LOOK_S = 0.1
 _GRAIN = 32_768  # numbers from which torch gives a thread a share of its own
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What a process that computes on CPUs has to be started with. An operator's own count of spins stands; 0 keeps
-    threads asleep."""
-    return {"OMP_WAIT_POLICY": "PASSIVE", SPINS: given.get(SPINS, str(DEFAULT_SPINS))}
+def may_spin() -> None:
+    """In a process that will `watch`, before it imports torch. An operator's own count of spins stands; 0 keeps threads
+    asleep."""
+    os.environ.setdefault(SPINS, str(DEFAULT_SPINS))
 
 
 def waited_s(tasks: Path = TASKS) -> float | None:
@@ -88,7 +87,7 @@ class Sleepers:
         self._ready.wait()
 
     def _hold(self) -> None:
-        import torch  # here: the API process takes only `environment`, and has no torch
+        import torch  # only here: `may_spin` comes before it
 
         torch.set_num_threads(self._size)  # of this thread, and of those that first compute from now on
         torch.ones(self._size * _GRAIN).sum()
@@ -117,9 +116,9 @@ class Switch:
 
 
 def watch(cores: int) -> None:
-    """Decide from now on, until the process ends, how its threads wait. cores: as many as torch computes with. Nothing
-    where there is one, or where the process was not started with `environment`."""
-    if cores < 2 or os.environ.get(SPINS, "0") == "0":
+    """Decide from now on, until the process ends, how its threads wait. cores: as many as torch computes with; nothing
+    is to be decided for one."""
+    if cores < 2:
         return
     switch = Switch(cores)
     if waited_s() is None:

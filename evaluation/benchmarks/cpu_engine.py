@@ -23,14 +23,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-from engines.native import threads
 from evaluation.benchmarks import cpu_engine_contenders as contenders
 from evaluation.benchmarks.report import ROOT, Row, table, write
 
 CONTENDERS = ("transformers float32", "native float32", "native int8", "deployed float32", "deployed int8")
 MODEL = Path.home() / ".cache" / "tursiops" / "weights" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 OUTPUTS = 64
-LIBGOMP_SPINS = "300000"
+LIBGOMP = {"GOMP_SPINCOUNT": "300000"}
 """How long threads spin where nobody says otherwise: what a user of transformers has."""
 CHATS = ROOT / "tests" / "data" / "smollm2_135m_greedy_fp32.jsonl"
 """Prompts under SmolLM2's template with transformers' answers, most of them cut at CHAT_OUTPUTS tokens."""
@@ -88,11 +87,15 @@ def run(rounds: int, model: Path) -> dict[str, dict[str, float]]:
     results: dict[str, list[dict[str, float]]] = {contender: [] for contender in CONTENDERS}
     for number in range(rounds):
         for contender in CONTENDERS:
-            ours = contender.partition(" ")[0] != "transformers"
-            waits = threads.environment(os.environ) if ours else {threads.SPINS: LIBGOMP_SPINS}
+            spins = LIBGOMP if contender.startswith("transformers") else {}
             command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", contender, "--model", str(model)]
             done = subprocess.run(
-                command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **waits}
+                command,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                env={**os.environ, **spins},
             )
             results[contender].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"round {number + 1}: {contender}: {results[contender][-1]}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import engines.native  # noqa: F401  settles how threads wait, before torch is imported below
+from engines.native import threads
 
 Generate = Callable[[list[list[int]], int], object]
 """(prompts as token ids, output tokens of each) → whatever it likes; all the work is done when it returns."""
@@ -18,7 +18,8 @@ def prompt(seed: int, length: int) -> list[int]:
 
 
 def native(model: Path, dtype: str, speculation: str = "off") -> Generate:
-    """Our engine, one token a pass unless `speculation` says otherwise."""
+    """Our engine, one token a pass unless `speculation` says otherwise. Its threads wait as a core's do."""
+    threads.may_spin()
     from engines.native.config import EngineConfig
     from engines.native.offline import Offline
     from engines.native.request import SamplingParams
@@ -34,6 +35,7 @@ def native(model: Path, dtype: str, speculation: str = "off") -> Generate:
         max_batched_tokens=512,
         prefix_cache=False,
     )
+    threads.watch(config.cores)
     engine = Offline(config)
     return lambda prompts, outputs: engine.generate(prompts, SamplingParams(temperature=0, max_tokens=outputs))
 

@@ -18,7 +18,6 @@ from engines.native.threads import (
     QUIET,
     SPINS,
     Decision,
-    environment,
     waited_s,
 )
 
@@ -82,12 +81,6 @@ def test_who_could_spin_for_long_is_trusted_again() -> None:
     assert said[-1]
 
 
-def test_an_operators_own_count_stands() -> None:
-    assert environment({SPINS: "0"})[SPINS] == "0"
-    assert int(environment({})[SPINS]) > 0
-    assert environment({})["OMP_WAIT_POLICY"] == "PASSIVE"
-
-
 def test_waiting_is_the_sum_over_threads_and_unknown_is_told(tmp_path: Path) -> None:
     for number, waited in ((1, 2_000_000_000), (2, 500_000_000)):
         (tmp_path / str(number)).mkdir()
@@ -130,7 +123,7 @@ def test_the_switch_decides_whether_threads_spin() -> None:
             found.append(min(spent() for _ in range(3)))
         print(json.dumps(found))
     """
-    spins = {**environment({}), SPINS: "10000000"}  # longer than a pause: what it takes is then seen
+    spins = {"OMP_WAIT_POLICY": "PASSIVE", SPINS: "10000000"}  # longer than a pause: what it takes is then seen
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, **spins},
@@ -140,16 +133,21 @@ def test_the_switch_decides_whether_threads_spin() -> None:
     assert max(asleep, again_asleep) < 0.5 * min(awake, again_awake)
 
 
-def test_watching_begins_only_where_a_process_was_started_for_it() -> None:
+@pytest.mark.parametrize(("given", "spins"), [({}, "30000"), ({SPINS: "0"}, "0")])
+def test_a_core_on_a_cpu_watches_and_an_operators_own_count_stands(given: dict[str, str], spins: str) -> None:
     script = """
-        import sys, threading
+        import os, sys, threading
         from engines.native import threads
+        threads.may_spin()
+        assert "torch" not in sys.modules
+        threads.watch(1)
+        assert threading.active_count() == 1
         threads.watch(2)
-        print(sorted(one.name for one in threading.enumerate()), "torch" in sys.modules)
+        print(os.environ[threads.SPINS], sorted(one.name for one in threading.enumerate()))
     """
-    for spins, expected in (("0", "['MainThread'] False"), ("1000", "['MainThread', 'sleepers', 'threads'] True")):
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, SPINS: spins},
-        )  # fmt: skip
-        assert done.stdout.strip() == expected
+    own = {name: value for name, value in os.environ.items() if name != SPINS}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True, text=True, check=True, cwd=ROOT, env={**own, **given},
+    )  # fmt: skip
+    assert done.stdout.strip() == f"{spins} ['MainThread', 'sleepers', 'threads']"

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.api import RunDir
+from engines.native import threads
 from engines.native.config import from_launch
 from engines.native.core import IDLE_MS, MAX_FAILED_STEPS, parse
 from engines.native.ipc import CoreLink, End, Loading, Ready, Shutdown, ToCore
@@ -119,10 +120,15 @@ def serve(arguments: argparse.Namespace, build: Build) -> int:
 
 def build(run_dir: Path, progress: Callable[[float, str], None]) -> tuple[Runner, Queue, int, dict[str, Any]]:
     """The model of the spec in `run_dir`. torch is imported only here."""
+    threads.may_spin()
     from engines.native.pooling.runner import build_runner
+    from engines.native.sizes import device_of
 
     spec, local = RunDir(run_dir).read_spec()
-    runner = build_runner(from_launch(spec, local), lambda share: progress(share, "loading the weights"))
+    config = from_launch(spec, local)
+    if device_of(config).type == "cpu":
+        threads.watch(config.cores)
+    runner = build_runner(config, lambda share: progress(share, "loading the weights"))
     sizes = runner.sizes
     facts = {
         "task": runner.head.task,

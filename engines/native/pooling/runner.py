@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from engines.native import heap, threads
+from engines.native import heap
 from engines.native.config import EngineConfig
 from engines.native.models.encoder import Encoder, EncoderBatch, plan_groups
 from engines.native.models.encoder_build import ScoreHead, load_encoder
@@ -106,7 +106,6 @@ def runner_for(
     device = device_of(config)
     if device.type == "cpu":
         torch.set_num_threads(config.cores)
-        threads.watch(config.cores)
     sizes = sizes_of(files, config, device)
     head: ScoreHead | None = None
     model: Model

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import zmq
 
-from engines.native import threads
 from engines.native.ipc import FromCore, ToCore, decode_from_core, encode
 
 CORE_MODULE = "engines.native.core"
@@ -58,7 +57,6 @@ class CoreProcess:
             self._module,
             *("--run-dir", str(self._run_dir), "--sockets", str(self._folder), "--parent", str(os.getpid())),
             stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **threads.environment(os.environ)},
         )
 
     def send(self, message: ToCore) -> None:

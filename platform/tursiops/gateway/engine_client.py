@@ -1,4 +1,4 @@
-"""HTTP to the engines: POST over kept connections, the answer as bytes as they come. aiohttp takes thrice the time.
+"""HTTP to the engines: POST over kept connections, the answer as bytes as they come. aiohttp took 12 us a token more.
 
 An engine that hangs up on an idle connection fails no request. What a slow reader leaves waits in the kernel, not here.
 No redirects, cookies, proxies or compression. One event loop. Units: bytes and seconds.

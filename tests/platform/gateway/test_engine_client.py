@@ -1,18 +1,10 @@
 """The client to the engines, against a server that says exactly what a test tells it, on both event loops."""
 
 import asyncio
-import contextlib
-import datetime
-import ipaddress
 import socket
-import ssl
 import struct
 
 import pytest
-import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from tursiops.gateway import engine_client
 from tursiops.gateway.engine_client import (
     HIGH_WATER,
@@ -26,97 +18,12 @@ from tursiops.gateway.engine_client import (
     target_of,
 )
 
+from tests.engine_wire import CHUNKED, HANG_UP, HOLD, OK, STREAM, ask, engine, failing, whole
+from tests.engine_wire import event_loop_policy as event_loop_policy
 from tests.gateway_bench import full_port, until
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"9\r\ndata: a\n\n\r\n1a;note=x\r\ndata: bbbbbbbbbbbbbbbbbb\n\n\r\n0\r\nX-Trailer: t\r\n\r\n"
-)
-STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-HOLD, HANG_UP = "hold", "hang up"
 
 # The hook that replaces this fixture would hold for every test of the session.
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.:pytest.PytestDeprecationWarning")
-
-
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy(), uvloop.EventLoopPolicy()], ids=["asyncio", "uvloop"])
-def event_loop_policy(request):
-    return request.param
-
-
-class Server:
-    """Says `answers` in turn, the last one again and again. HANG_UP after an answer or in its place; HOLD: no more."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.connections = 0
-        self.closed = 0
-        self.requests: list[bytes] = []
-        self.writers: list[asyncio.StreamWriter] = []
-
-    async def serve(self, reader, writer):
-        self.connections += 1
-        self.writers.append(writer)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                self.requests.append(head + await reader.readexactly(length))
-                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-                for part in answer if isinstance(answer, tuple) else (answer,):
-                    if part is HANG_UP:
-                        return
-                    if part is HOLD:
-                        await reader.read()
-                        return
-                    if callable(part):
-                        await part(writer)
-                    else:
-                        writer.write(part)
-                        await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            self.closed += 1
-            writer.close()
-
-
-@contextlib.asynccontextmanager
-async def engine(*answers, host="127.0.0.1", tls=None, connect_timeout=2.0):
-    """(a server, a client, the server's url)"""
-    told = Server(*answers)
-    server = await asyncio.start_server(told.serve, host, 0, ssl=tls)
-    client = EngineClient(connect_timeout)
-    name = f"[{host}]" if ":" in host else host
-    try:
-        yield told, client, f"http{'s' if tls else ''}://{name}:{server.sockets[0].getsockname()[1]}/v1/x"
-    finally:
-        client.close()
-        for writer in told.writers:
-            writer.close()
-        server.close()
-
-
-async def whole(response):
-    parts = []
-    while data := await response.read():
-        parts.append(data)
-    return b"".join(parts)
-
-
-async def ask(client, url, body=b"{}"):
-    response = await client.post(url, body, {"Authorization": "Bearer t"})
-    try:
-        return response.status, await whole(response)
-    finally:
-        response.close()
-
-
-async def failing(client, url, kind):
-    with pytest.raises(kind) as raised:
-        await ask(client, url)
-    return str(raised.value)
 
 
 async def test_request_as_it_is_written_and_answer_as_it_is_read():
@@ -230,12 +137,20 @@ async def test_answer_without_a_length_ends_with_the_connection():
 
 
 class Wire(asyncio.Transport):
-    """For what must arrive in given pieces."""
+    """For what must arrive in given pieces. `calls`: what was asked of it."""
 
-    gone = False
+    def __init__(self):
+        super().__init__()
+        self.calls: list[str] = []
 
     def abort(self):
-        self.gone = True
+        self.calls.append("abort")
+
+    def pause_reading(self):
+        self.calls.append("pause")
+
+    def resume_reading(self):
+        self.calls.append("resume")
 
     def get_write_buffer_size(self):
         return 0
@@ -244,13 +159,50 @@ class Wire(asyncio.Transport):
         return
 
 
+def on_a_wire():
+    response, wire = Response(EngineClient(1), target_of("http://x")[0]), Wire()
+    response.connection_made(wire)
+    return response, wire
+
+
+async def test_reading_pauses_over_the_mark_and_goes_on_once_all_is_taken():
+    response, wire = on_a_wire()
+    response.data_received(STREAM)
+    piece = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    for _ in range(2 * HIGH_WATER // len(piece)):
+        response.data_received(piece)
+        await response.read()
+    assert wire.calls == [], "a reader that keeps up pauses nothing"
+    for _ in range(2 * HIGH_WATER // len(piece)):  # what the transport had in hand still comes
+        response.data_received(piece)
+    assert wire.calls == ["pause"]
+    await response.read()
+    assert wire.calls == ["pause", "resume"]
+
+
+async def test_connection_is_not_kept_paused():
+    response, wire = on_a_wire()
+    response.data_received(STREAM + b"20000\r\n" + b"x" * 0x20000)
+    response.data_received(b"\r\n0\r\n\r\n")
+    assert wire.calls == ["pause", "resume"]
+    assert (len(await response.read()), await response.read()) == (0x20000, b"")
+    assert wire.calls == ["pause", "resume"], "it may carry another answer by then"
+
+
+async def test_connection_that_is_lost_before_the_request():
+    response, wire = on_a_wire()
+    response.connection_lost(None)
+    with pytest.raises(Unanswered):
+        await response.begin(b"", b"")
+    assert wire.calls == []
+
+
 @pytest.mark.parametrize("answer", [OK, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED])
 async def test_answers_split_at_every_byte(answer):
     body = b"hi" if answer is OK else b"data: a\n\ndata: bbbbbbbbbbbbbbbbbb\n\n"
     pieces = [(answer[:cut], answer[cut:]) for cut in range(1, len(answer))]
     for parts in [*pieces, tuple(answer[at : at + 1] for at in range(len(answer)))]:
-        response = Response(EngineClient(1), target_of("http://x")[0])
-        response.connection_made(Wire())
+        response, _ = on_a_wire()
         for number, part in enumerate(parts):
             assert not response.complete, (number, parts)
             response.data_received(part)
@@ -452,17 +404,22 @@ async def test_cancelled_requests_leave_no_connection():
 async def test_answer_before_the_request_was_taken():
     """Its rest would be read as the next request's head: the connection is not used again."""
 
+    read, ended = asyncio.Event(), asyncio.Event()
+
     async def refuse(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
-        await asyncio.sleep(0.5)
+        await read.wait()
         writer.close()
+        ended.set()
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0, limit=1024)
     client = EngineClient(1)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     assert await ask(client, url, b"x" * 30_000_000) == (413, b"no")
     assert not client._idle
+    read.set()
+    await ended.wait()
     server.close()
 
 
@@ -489,69 +446,3 @@ def test_targets():
     assert target_of("http://h/v1/x") == (("h", 80, False), "POST /v1/x HTTP/1.1\r\nHost: h")
     assert target_of("https://u:p@H:8443/a?b=c#d") == (("h", 8443, True), "POST /a?b=c HTTP/1.1\r\nHost: H:8443")
     assert target_of("https://[::1]") == (("::1", 443, True), "POST / HTTP/1.1\r\nHost: [::1]")
-
-
-@pytest.fixture
-def tls(tmp_path, monkeypatch):
-    """A server's context, whose certificate this process trusts."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "engine")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    file, secret = tmp_path / "engine.pem", tmp_path / "engine.key"
-    file.write_bytes(certificate.public_bytes(pem))
-    secret.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file, secret)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    engine_client._tls.cache_clear()
-    yield context
-    engine_client._tls.cache_clear()
-
-
-async def test_tls(tls):
-    async with engine(OK, CHUNKED, HANG_UP, OK, tls=tls) as (told, client, url):
-        assert await ask(client, url) == (200, b"hi")
-        assert len((await ask(client, url))[1]) == 35
-        assert told.connections == 1
-        assert await ask(client, url) == (200, b"hi"), "a kept connection that the engine closed"
-        assert told.connections == 2
-
-
-async def test_slow_reader_over_tls(tls):
-    size = 20_000_000
-
-    async with engine(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size, tls=tls) as (
-        _,
-        client,
-        url,
-    ):
-        for _ in range(2):
-            response = await client.post(url, b"", {})
-            await asyncio.sleep(0.2)
-            assert response._held < 2 * 2**20
-            assert len(await whole(response)) == size
-
-
-async def test_engine_whose_certificate_is_not_trusted(tls, monkeypatch):
-    monkeypatch.delenv("SSL_CERT_FILE")
-    async with engine(OK, tls=tls) as (told, client, url):
-        assert "CertVerification" in await failing(client, url, Unreachable)
-        assert not told.requests
-
-
-async def test_tls_that_never_begins(tls):
-    async with engine(HOLD, connect_timeout=0.2) as (_, client, url):
-        assert "TimeoutError" in await failing(client, url.replace("http:", "https:"), Unreachable)
