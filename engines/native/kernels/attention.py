@@ -321,5 +321,6 @@ def paged_attention(
         WINDOW=window, ONE_BLOCK=launch.one_block, WIDE=pools[0].numel() >= 2**31, INTERP=INTERPRETED,
         INNER=2 * scale / softcap if softcap else 0.0, DEPENDENT=follows, KV=kind,
         TREE=ancestors is not None, TOGETHER=launch.together, APART=launch.apart,
-        TWICE=launch.twice, num_warps=launch.tile.warps, num_stages=launch.tile.stages, launch_pdl=follows,
+        TWICE=launch.twice, num_warps=launch.tile.warps, num_stages=launch.tile.stages,
+        launch_pdl=follows and launch.early,
     )  # fmt: skip

@@ -139,6 +139,17 @@ def test_a_plan_covers_every_query_block_and_key():
         assert launch.split_tokens % launch.tile.block_n == 0
 
 
+def test_programs_with_many_keys_are_placed_when_the_kernel_in_front_has_ended():
+    def early(rows: int, keys: int) -> bool:
+        return plan(
+            tokens=rows, rows=rows, group=4, kv_heads=8, head_dim=128, max_query=1, max_seq=keys, window=0,
+            dtype=torch.bfloat16, device=Device(132, (9, 0)),
+        ).early  # fmt: skip
+
+    assert early(1, 512) and early(1, 8192) and early(256, 384)
+    assert not early(32, 8448)
+
+
 def test_a_head_size_over_the_largest_is_refused_with_the_limit():
     with pytest.raises(ValueError, match="head size 288 is over 256"):
         attention_plan.choose_tile(288, "decode", torch.bfloat16, Device(132, (9, 0)))
