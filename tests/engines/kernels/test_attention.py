@@ -146,8 +146,7 @@ def test_programs_with_many_keys_are_placed_when_the_kernel_in_front_has_ended()
             dtype=torch.bfloat16, device=Device(132, (9, 0)),
         ).early  # fmt: skip
 
-    assert early(1, 512) and early(1, 8192) and early(256, 384)
-    assert not early(32, 8448)
+    assert [early(1, 512), early(1, 8192), early(256, 384), early(32, 8448)] == [True, True, True, False]
 
 
 def test_a_head_size_over_the_largest_is_refused_with_the_limit():
