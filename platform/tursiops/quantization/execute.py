@@ -14,11 +14,12 @@ from engines.protocol import ChildError
 from evaluation.quality import sets
 from tursiops.core import registry, store
 from tursiops.jobs.kinds import JobKind
+from tursiops.jobs.models import JobMetric
 from tursiops.jobs.run import Cancelled, JobRun, Outcome
 from tursiops.quantization import schemes, services
 from tursiops.quantization.asked import BETTER
 from tursiops.quantization.models import Quantization, Verdict
-from tursiops.quantization.progress import BASE_MEASURED, MADE, TAKEN
+from tursiops.quantization.progress import BASE_MEASURED, MADE, MEASURING, TAKEN
 from tursiops.quantization.turns import turn
 from tursiops.quantization.verdicts import KIND, judged
 from tursiops.registry import imports
@@ -41,6 +42,7 @@ def run(run: JobRun) -> Outcome:
             blobs = {file.name: file.blob for file in row.base.files.select_related("blob")}
             paths = imports.linked(blobs, _fresh(run.workdir / "base"))
             found = _made(run, row, folder, paths)
+            JobMetric.objects.create(job=run.job, name=MEASURING, value=time.time())
             run.progress(MADE, "taking the files in")
             files = imports.taken_in(run, found, folder / "files")
             links = imports.linked(files, _fresh(run.workdir / "files"))
@@ -121,7 +123,8 @@ def _through_kills(run: JobRun, command: list[str], spec: dict[str, Any], work: 
         except ChildError as error:
             if error.code != "crashed" or _files_in(work) <= before:
                 raise
-            run.log.write(f"{error.message} Going on from what it had finished.")
+            how, _, _ = error.message.partition(". ")  # what follows are its last words, which the log has
+            run.log.write(f"{how.removesuffix('.')}. Going on from what it had finished.")
     return run.child(command, spec, span=(0.0, MADE)).data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -13,6 +14,8 @@ from tursiops.quantization.turns import BEGAN, WAITING
 MADE = 0.7  # of the progress bar: the optimizer's child
 TAKEN = 0.73  # the files are in the store and read
 BASE_MEASURED = 0.85
+MEASURING = "measuring"
+"""A metric of the job, told when its files are made: measuring goes on at a pace of its own."""
 _LAYER = re.compile(r"layer (\d+) of (\d+)")
 _PHASES = (
     ("environment", "environment"),
@@ -32,18 +35,38 @@ def shown(job: Job) -> dict[str, Any] | None:
     latest = {name: value for name, value, _ in metrics}
     found = _LAYER.search(job.progress_text)
     begun = next((at for name, _, at in metrics if name == BEGAN), job.started_at)
-    elapsed = (timezone.now() - begun).total_seconds() if begun else 0.0
+    elapsed = _seconds_since(begun)
+    layers = int(found[2]) if found else 0
     return {
         "phase": _phase(job),
         "layer": job.progress_text,
         "layers_done": int(latest.get("layers_done") or latest.get("resumed_at") or 0),
-        "layers": int(found[2]) if found else 0,
+        "layers": layers,
         "loss": latest.get("layer_loss"),
         "fallbacks": int(latest.get("fallbacks") or 0),
         "elapsed_s": round(elapsed, 1),
-        "eta_s": round(elapsed * (1 - job.progress) / job.progress, 1) if job.progress > 0.02 else None,
+        "eta_s": _left(job.progress, elapsed, layers, metrics),
         "resumed_at": int(latest.get("resumed_at") or 0),
     }
+
+
+def _seconds_since(when: datetime | None) -> float:
+    return (timezone.now() - when).total_seconds() if when else 0.0
+
+
+def _left(share: float, elapsed: float, layers: int, metrics: list[tuple[str, float, datetime]]) -> float | None:
+    """Seconds, where the rest goes as what was done did; None while too little is done to tell. Measuring has a pace of
+    its own. So have layers behind those of an earlier attempt, which the text only runs through."""
+    found = {name: (value, at) for name, value, at in metrics}
+    if MEASURING in found:
+        share, elapsed = (share - MADE) / (1 - MADE), _seconds_since(found[MEASURING][1])
+    elif "resumed_at" in found and found["resumed_at"][0] > 0:
+        made = [at for name, value, at in metrics if name == "layers_done" and at > found["resumed_at"][1]]
+        if len(made) < 2 or not layers:
+            return None
+        pace = (made[-1] - made[0]).total_seconds() / (len(made) - 1)
+        return round(pace * layers * (1 - share) / MADE, 1)
+    return round(elapsed * (1 - share) / share, 1) if share > 0.02 else None
 
 
 def layers(job: Job) -> list[dict[str, Any]]:

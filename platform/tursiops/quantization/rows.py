@@ -49,6 +49,7 @@ def row(item: Quantization) -> dict[str, Any]:
         "version_state": item.version.state if item.version else "",
         "progress": progress.shown(item.job),
         "figures": figures(item.figures),
+        "base_figures": figures(item.base_figures),
         "verdict": item.verdict or None,
         "rules": item.rules,
         "fallbacks": int(item.figures.get("fallbacks") or 0),
@@ -70,7 +71,6 @@ def detail(item: Quantization) -> dict[str, Any]:
         "layers": [_layer(each) for each in report.get("layers") or progress.layers(item.job)],
         "sensitivity": _sensitivity(item),
         "report": {name: value for name, value in report.items() if name not in ("layers", "files")},
-        "base_figures": figures(item.base_figures),
         "comparison": selectors.comparison(item),
     }
 

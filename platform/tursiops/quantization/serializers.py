@@ -134,6 +134,9 @@ class QuantizationSerializer(serializers.Serializer[Any]):
     version_state = serializers.CharField()
     progress = LayerProgressSerializer(allow_null=True)
     figures = QuantizationFiguresSerializer(allow_null=True)
+    base_figures = QuantizationFiguresSerializer(
+        allow_null=True, help_text="Of the base, measured in the same job on the same machine"
+    )
     verdict = serializers.ChoiceField(
         choices=VERDICTS, allow_null=True, help_text="failed: a limit was not kept; error: not measured"
     )
@@ -172,7 +175,6 @@ class QuantizationDetailSerializer(QuantizationSerializer):
     layers = DoneLayerSerializer(many=True)
     sensitivity = SensitivitySerializer(many=True)
     report = serializers.DictField(help_text="Of the optimizer, all but its layers")
-    base_figures = QuantizationFiguresSerializer(allow_null=True)
     comparison = serializers.UUIDField(
         required=False,
         allow_null=True,

@@ -135,6 +135,7 @@ def test_the_table_has_the_base_and_all_that_was_made_of_it(client, version, tea
         "size_bytes": 10, "memory_bytes": None, "decode_tokens_per_s": None, "prefill_tokens_per_s": None,
         "perplexity": 21.0, "perplexity_ratio": 1.05, "same_top": 0.9, "kl": 0.1, "dtype": None, "measured_on": None,
     }  # fmt: skip
+    assert (row["base_figures"]["perplexity"], row["base_figures"]["kl"]) == (20.0, None)
     assert row["job"]["id"] == str(made.job_id)
     assert row["rules"][0]["passed"] is False
 

@@ -3058,6 +3058,8 @@ export interface components {
             version_state: string;
             progress: components["schemas"]["LayerProgress"] | null;
             figures: components["schemas"]["QuantizationFigures"] | null;
+            /** @description Of the base, measured in the same job on the same machine */
+            base_figures: components["schemas"]["QuantizationFigures"] | null;
             /**
              * @description failed: a limit was not kept; error: not measured
              *
@@ -3110,6 +3112,8 @@ export interface components {
             version_state: string;
             progress: components["schemas"]["LayerProgress"] | null;
             figures: components["schemas"]["QuantizationFigures"] | null;
+            /** @description Of the base, measured in the same job on the same machine */
+            base_figures: components["schemas"]["QuantizationFigures"] | null;
             /**
              * @description failed: a limit was not kept; error: not measured
              *
@@ -3132,7 +3136,6 @@ export interface components {
             report: {
                 [key: string]: unknown;
             };
-            base_figures: components["schemas"]["QuantizationFigures"] | null;
             /**
              * Format: uuid
              * @description Newest job that compared it with its base, layer by layer: POST versions/{id}/compare

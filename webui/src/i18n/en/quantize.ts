@@ -108,10 +108,12 @@ export const quantize = {
   memoryColumn: 'Memory',
   memoryHint: 'Of the weights once loaded, on the device that measured.',
   decode: 'Decode',
-  decodeHint: 'Generated tokens per second, one request.',
+  decodeHint:
+    'Generated tokens per second, one request. Each job measures the base, too: the change is against its fastest.',
   prefill: 'Prefill',
   perS: 'tok/s',
-  prefillHint: 'Prompt tokens per second.',
+  prefillHint:
+    'Prompt tokens per second. Each job measures the base, too: the change is against its fastest.',
   perplexity: 'Perplexity',
   perplexityHint: 'By tokens, and beneath as a ratio to the base: 1 is lossless.',
   top: 'Top-1',

@@ -80,6 +80,10 @@ export function RevisionForm(props: {
           </Card>
         )}
         <AdvancedFields engine={engine} openAtFirst={props.edits !== undefined} />
+      </div>
+      <aside className="deploy-side" aria-label={t.deployments.estimate.title}>
+        <EstimatePanel input={estimated} />
+        {effect && <Alert type="info" showIcon title={effect} />}
         <ErrorNotice
           error={error}
           action={
@@ -91,10 +95,6 @@ export function RevisionForm(props: {
             )
           }
         />
-      </div>
-      <aside className="deploy-side" aria-label={t.deployments.estimate.title}>
-        <EstimatePanel input={estimated} />
-        {effect && <Alert type="info" showIcon title={effect} />}
         <Button type="primary" size="large" htmlType="submit" block loading={props.pending}>
           {props.submitText(values)}
         </Button>

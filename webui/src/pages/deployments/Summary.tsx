@@ -18,7 +18,10 @@ export function Summary({ deployment }: { deployment: Deployment }) {
       key: 'model',
       label: t.deployments.model,
       children: version.data ? (
-        <Link to={`/models/${version.data.model}?version=${version.data.number}`}>{label}</Link>
+        <>
+          <Link to={`/models/${version.data.model}?version=${version.data.number}`}>{label}</Link>
+          {version.data.quantization && <div className="muted small">{version.data.quantization}</div>}
+        </>
       ) : (
         label
       ),

@@ -11,7 +11,7 @@ import { figure, share } from '@/pages/evaluations/result/figures'
 import { JobActions } from '@/pages/jobs/JobActions'
 import { DataTable } from '@/ui/DataTable'
 import { formatBytes, formatRate } from '@/ui/units'
-import { changeText, toneOf } from './deltas'
+import { beforeOf, changeText, type Measured, rangeText, toneOf } from './deltas'
 import { deployPath } from './outcome'
 import { VerdictCell } from './VerdictCell'
 import { type Win, winsOf } from './wins'
@@ -22,8 +22,6 @@ interface Row {
   one: Quantization | null
   figures: Figures | null
 }
-
-type Measured = Exclude<keyof Figures, 'dtype' | 'measured_on'>
 
 interface Props {
   table: QuantizationTable
@@ -57,14 +55,17 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
       </Tooltip>
     ),
     align: 'right',
-    render: (_, row) => (
-      <Against
-        value={row.figures?.[name] ?? null}
-        before={row.one ? (base?.[name] ?? null) : null}
-        better={better}
-        told={told}
-      />
-    ),
+    render: (_, row) =>
+      row.one ? (
+        <Against
+          value={row.figures?.[name] ?? null}
+          before={beforeOf(row.one, table.rows, name, better)}
+          better={better}
+          told={told}
+        />
+      ) : (
+        rangeText([base?.[name], ...table.rows.map((one) => one.base_figures?.[name])], told)
+      ),
   })
   const columns: ColumnsType<Row> = [
     {
@@ -91,14 +92,21 @@ export function CompareTable({ table, chosen, onChoose }: Props) {
       ),
     },
     {
-      title: <Tooltip title={text.topHint}>{text.top}</Tooltip>,
+      title: (
+        <>
+          <Tooltip title={text.topHint}>{text.top}</Tooltip>
+          <Tooltip title={text.klHint}>
+            <span className="delta muted">{text.kl}</span>
+          </Tooltip>
+        </>
+      ),
       align: 'right',
-      render: (_, { figures }) => share(figures?.same_top),
-    },
-    {
-      title: <Tooltip title={text.klHint}>{text.kl}</Tooltip>,
-      align: 'right',
-      render: (_, { figures }) => figure(figures?.kl),
+      render: (_, { figures }) => (
+        <>
+          {share(figures?.same_top)}
+          {figures?.kl != null && <span className="delta muted">{figure(figures.kl)}</span>}
+        </>
+      ),
     },
     {
       title: <span className="visually-hidden">{text.deploy}</span>,
@@ -123,14 +131,14 @@ function Name({ row, label, wins }: { row: Row; label: string; wins: Win[] }) {
   const said = useSaid()
   if (!row.one) {
     return (
-      <>
+      <div className="scheme-name">
         <strong>{label}</strong>
         <div className="muted small">
           {row.figures?.dtype
             ? text.baseMeasured(row.figures.dtype, deviceName(row.figures.measured_on))
             : text.baseRow}
         </div>
-      </>
+      </div>
     )
   }
   const { one } = row

@@ -78,7 +78,7 @@ function Planned({ plan, scheme, ranks }: { plan: SchemePlan; scheme: Scheme | u
           </span>
         )}
       </p>
-      <Problems found={plan.problems} />
+      <Problems found={plan.problems} scheme={scheme} />
     </section>
   )
 }
@@ -110,16 +110,20 @@ const MARKS = {
   info: <InfoCircleFilled className="muted" />,
 }
 
-function Problems({ found }: { found: PlanProblem[] }) {
+/** What is said of an option begins with its name: its field is further down, in a part that can be folded. */
+function Problems({ found, scheme }: { found: PlanProblem[]; scheme?: Scheme | undefined }) {
   const text = useQuantizeText()
   const said = useSaid()
   if (found.length === 0) return null
+  const optionOf = ({ field }: PlanProblem) =>
+    scheme?.options_schema.properties?.[/\.options\.(\w+)/.exec(field)?.[1] ?? '']?.title
   return (
     <ul className="plan-problems small">
       {found.map((one) => (
         <li key={`${one.code} ${one.message}`}>
           {MARKS[one.severity] ?? MARKS.info}
           <span>
+            {optionOf(one) && `${said(optionOf(one) ?? '')}: `}
             {said(one.message)}
             {one.proposal && (
               <>

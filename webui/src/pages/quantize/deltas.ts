@@ -1,5 +1,6 @@
 // Differences between a base and what was made of it, as people read them.
 
+import type { Figures, Quantization } from '@/api/quantization'
 import type { Change } from '@/api/types'
 import type { QuantizeText } from '@/i18n/quantize'
 import { figure, share } from '@/pages/evaluations/result/figures'
@@ -13,6 +14,35 @@ export function changeText(before: number | null, after: number | null): string 
   const change = (ratio - 1) * 100
   const percent = Number(change.toFixed(Math.abs(change) < 10 ? 1 : 0))
   return percent === 0 ? '±0 %' : `${percent > 0 ? '+' : '−'}${Math.abs(percent)} %`
+}
+
+export type Measured = Exclude<keyof Figures, 'dtype' | 'measured_on'>
+
+/**
+ * The base's figure that a version's is held against. Each job measures the base anew, and a machine that is busy with
+ * other work slows it down, never up: of speeds, the best that was measured there. Sizes are those of the same job.
+ */
+export function beforeOf(
+  one: Quantization,
+  rows: Quantization[],
+  name: Measured,
+  better: 'lower' | 'higher',
+): number | null {
+  const own = one.base_figures?.[name] ?? null
+  if (own === null || better === 'lower') return own
+  const there = rows.filter(
+    ({ job, base_figures: base }) =>
+      job.node_name === one.job.node_name && base?.measured_on === one.base_figures?.measured_on,
+  )
+  return Math.max(...there.map(({ base_figures: base }) => base?.[name] ?? own))
+}
+
+/** What was measured several times: "13.5", or "10.1 – 13.5" where the jobs found different figures. */
+export function rangeText(values: (number | null | undefined)[], told: (value: number) => string): string {
+  const known = values.filter((value) => value !== null && value !== undefined)
+  if (known.length === 0) return '–'
+  const ends = [told(Math.min(...known)), told(Math.max(...known))]
+  return [...new Set(ends)].join(' – ')
 }
 
 /** Whether a change is for the better. Changes within `noise` of the base are neither. */

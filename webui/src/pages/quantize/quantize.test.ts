@@ -3,7 +3,7 @@ import type { DoneLayer, Quantization, Scheme } from '@/api/quantization'
 import type { Job } from '@/api/types'
 import { quantize as en } from '@/i18n/en/quantize'
 import { quantize as zh } from '@/i18n/zh/quantize'
-import { changeLine, changeText, changeTone, toneOf } from './deltas'
+import { beforeOf, changeLine, changeText, changeTone, rangeText, toneOf } from './deltas'
 import { keptAs, methodText } from './kept'
 import { byLayer } from './layers'
 import { deployPath, outcomeOf, roughly } from './outcome'
@@ -95,6 +95,25 @@ describe('differences against the base', () => {
     expect(toneOf(100, 50, 'higher')).toBe('tone-error')
     expect(toneOf(100, 100.4, 'lower')).toBeUndefined()
     expect(toneOf(null, 50, 'lower')).toBeUndefined()
+  })
+
+  it('tells a base that several jobs measured as from the least to the most', () => {
+    expect(rangeText([13.51, null, 10.12, undefined], (value) => value.toFixed(1))).toBe('10.1 – 13.5')
+    expect(rangeText([13.51, 13.49], (value) => value.toFixed(1))).toBe('13.5')
+    expect(rangeText([null, undefined], String)).toBe('–')
+  })
+
+  it('takes the fastest that the base was on that machine: what slows a job down is not the base', () => {
+    const on = (node_name: string, decode: number, memory: number) => ({
+      job: { node_name },
+      base_figures: { decode_tokens_per_s: decode, memory_bytes: memory, measured_on: 'cpu' },
+    })
+    const rows = [on('a', 13.5, 500), on('a', 6.3, 510), on('b', 90, 500)] as Quantization[]
+    const [, second] = rows
+    if (!second) throw new Error('no row')
+    expect(beforeOf(second, rows, 'decode_tokens_per_s', 'higher')).toBe(13.5)
+    expect(beforeOf(second, rows, 'memory_bytes', 'lower')).toBe(510)
+    expect(beforeOf({ ...second, base_figures: null }, rows, 'memory_bytes', 'lower')).toBeNull()
   })
 
   it('tells an edge of the lineage', () => {

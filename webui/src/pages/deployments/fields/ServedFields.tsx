@@ -1,7 +1,7 @@
 import { Form, Input, Select } from 'antd'
 import { Link } from 'react-router'
 import { useReadyVersions } from '@/api/models'
-import { useText } from '@/i18n'
+import { useSaid, useText } from '@/i18n'
 import { suggestedName } from './names'
 
 /** A served name is at home in URLs, shells and JSON. */
@@ -16,6 +16,9 @@ export function ServedFields({
 }) {
   const t = useText()
   const versions = useReadyVersions()
+  const said = useSaid()
+  const chosen = Form.useWatch<string | undefined>('version')
+  const remark = versions.data?.find(({ id }) => id === chosen)?.reason // a gate that it failed, before it is refused
   const none = versions.data?.length === 0
   return (
     <>
@@ -25,6 +28,8 @@ export function ServedFields({
         extra={
           none ? (
             <Link to="/models?import=demo">{t.deployments.form.noVersions}</Link>
+          ) : remark ? (
+            <span className="tone-warning">{said(remark)}</span>
           ) : (
             t.deployments.form.versionHint
           )
@@ -36,7 +41,9 @@ export function ServedFields({
           loading={versions.isPending}
           options={versions.data?.map((version) => ({
             value: version.id,
-            label: `${version.model_name} v${version.number}`,
+            label: [`${version.model_name} v${version.number}`, version.quantization || version.dtype]
+              .filter(Boolean)
+              .join(' · '),
           }))}
           onChange={(id) => {
             const version = versions.data?.find((one) => one.id === id)
