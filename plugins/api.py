@@ -134,6 +134,15 @@ class TellsNeeds(Protocol):
         ...
 
 
+@runtime_checkable
+class BringsTexts(Protocol):
+    """An optimizer with calibration texts of its own, which are taken where none are given."""
+
+    def texts_bytes(self) -> int:
+        """Of all of them: how many rows can be cut of them is told before a job starts."""
+        ...
+
+
 def load(path: str) -> Any:
     """The object at "module:attribute", called without arguments if it is a class or function.
 

@@ -23,10 +23,8 @@ from engines.native.loader.tokenizer import TokenizerFacts
 from engines.native.serve.errors import ApiError
 from engines.native.serve.template import ChatTemplate
 from engines.protocol import ChildError
+from plugins.quantization.spec import BUILT_IN
 
-BUILT_IN = Path(__file__).with_name("default_calibration.jsonl")
-"""Questions with answers, worked problems, scenes of Shakespeare, code and prose: docs/quantization.md has sources and
-licences. Nothing of what quality is measured on."""
 SHORTEST = 10
 """Tokens; a shorter text says nothing of a layer."""
 LONGEST = 16

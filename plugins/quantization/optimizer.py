@@ -12,7 +12,7 @@ from plugins.quantization.schemes import SCHEMES
 
 
 class Quantization:
-    """plugins.api.Optimizer, and TellsNeeds."""
+    """plugins.api.Optimizer, TellsNeeds and BringsTexts."""
 
     label = "Quantize"
 
@@ -32,6 +32,9 @@ class Quantization:
         except ChildError:
             scheme = SCHEMES.get(str(recipe.get("scheme")))
             return scheme is not None and scheme.needs_data
+
+    def texts_bytes(self) -> int:
+        return spec.BUILT_IN.stat().st_size
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "plugins.quantization.job"]

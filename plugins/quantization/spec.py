@@ -7,6 +7,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ from engines.protocol import ChildError
 from plugins.quantization import qat_options
 from plugins.quantization.schemes import SCHEMES, Scheme
 
+BUILT_IN = Path(__file__).with_name("default_calibration.jsonl")
+"""Questions with answers, worked problems, scenes of Shakespeare, code and prose: docs/quantization.md has sources and
+licences. Nothing of what quality is measured on."""
 HEAD = "lm_head"
 MIN_ROWS, MIN_TOKENS = 32, 32
 GROUPS = (128, 64, 32)

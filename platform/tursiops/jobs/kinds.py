@@ -24,7 +24,8 @@ def _nothing(job: Job) -> None:
 @dataclass(frozen=True)
 class JobKind:
     """`run` works in a worker's thread and leaves everything heavy to `JobRun.child`; it may be run again after a
-    loss, so it must be idempotent. `on_state` is called in the transaction of each change of state."""
+    loss, so it must be idempotent. `on_state` is called in the transaction of each change of state. alone: one at a
+    time on a machine, the others stay queued (`jobs.turns`)."""
 
     name: str
     label: str
@@ -32,6 +33,7 @@ class JobKind:
     on_state: Callable[[Job], None] = _nothing
     spec_schema: dict[str, Any] = field(default_factory=dict)
     max_attempts: int = 3
+    alone: bool = False
 
 
 def register(name: str, factory: str, *, origin: str) -> None:

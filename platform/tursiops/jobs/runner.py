@@ -18,7 +18,7 @@ from django.db import InterfaceError, OperationalError, connection
 from engines.protocol import ChildError
 from tursiops.core.errors import TursiopsError
 from tursiops.core.filestore import StoreError
-from tursiops.jobs import kinds, orphans, services
+from tursiops.jobs import kinds, orphans, services, turns
 from tursiops.jobs.logs import LiveLog
 from tursiops.jobs.models import Job, JobState
 from tursiops.jobs.run import Cancelled, JobRun, LeaseLost, WorkerStopping
@@ -46,6 +46,7 @@ def run_job(job_id: uuid.UUID) -> None:
     finally:
         live.close()
         shutil.rmtree(workdir, ignore_errors=True)
+        turns.send_next(job.kind)
 
 
 def _attempt(job: Job, owner: str, workdir: Path, live: LiveLog) -> None:

@@ -18,7 +18,7 @@ from tursiops.accounts.models import Team
 from tursiops.core.audit import Actor, record_change
 from tursiops.core.errors import Conflict
 from tursiops.core.registry import job_kinds
-from tursiops.jobs import kinds, orphans, queue
+from tursiops.jobs import kinds, orphans, queue, turns
 from tursiops.jobs.models import ENDED, TRANSITIONS, Job, JobState
 from tursiops.jobs.serializers import JobSerializer
 
@@ -71,25 +71,39 @@ def enqueue_job(
 
 
 def claim_job(*, job_id: uuid.UUID, owner: str) -> Job | None:
-    """Take a queued job for `owner` under a lease; None if it is not there to be taken."""
-    return _move(
-        job_id,
-        [JobState.QUEUED],
-        JobState.RUNNING,
-        Actor(f"worker:{settings.NODE_NAME}"),
-        text="started",
-        attempt=F("attempt") + 1,
-        node_name=settings.NODE_NAME,
-        lease_owner=owner,
-        lease_expires_at=timezone.now() + LEASE,
-        started_at=timezone.now(),
-        finished_at=None,
-        progress=0.0,
-        progress_text="",
-        reason="",
-        error={},
-        report={},
-    )
+    """Take a queued job for `owner` under a lease; None if it is not there to be taken, or not its turn."""
+    with turns.claiming(job_id) as free:
+        if not free:
+            _put_off(job_id)
+            return None
+        return _move(
+            job_id,
+            [JobState.QUEUED],
+            JobState.RUNNING,
+            Actor(f"worker:{settings.NODE_NAME}"),
+            text="started",
+            attempt=F("attempt") + 1,
+            node_name=settings.NODE_NAME,
+            lease_owner=owner,
+            lease_expires_at=timezone.now() + LEASE,
+            started_at=timezone.now(),
+            finished_at=None,
+            progress=0.0,
+            progress_text="",
+            reason="",
+            error={},
+            report={},
+        )
+
+
+def _put_off(job_id: uuid.UUID) -> None:
+    """It stays queued, says why, and is sent again."""
+    queued = Job.objects.filter(pk=job_id, state=JobState.QUEUED)
+    with transaction.atomic():
+        queued.update(lease_expires_at=timezone.now() + turns.AGAIN)
+        if queued.exclude(reason=turns.WAITING).update(reason=turns.WAITING, updated_at=timezone.now()):
+            job = Job.objects.select_related("team", "requested_by").get(pk=job_id)
+            _announce(job, Actor(f"worker:{settings.NODE_NAME}"), f"{job.title}: waits for its turn")
 
 
 def renew_lease(*, job_id: uuid.UUID, owner: str) -> bool:

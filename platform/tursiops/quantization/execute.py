@@ -20,7 +20,6 @@ from tursiops.quantization import schemes, services
 from tursiops.quantization.asked import BETTER
 from tursiops.quantization.models import Quantization, Verdict
 from tursiops.quantization.progress import BASE_MEASURED, MADE, MEASURING, TAKEN
-from tursiops.quantization.turns import turn
 from tursiops.quantization.verdicts import KIND, judged
 from tursiops.registry import imports
 from tursiops.registry.models import Corpus
@@ -37,19 +36,18 @@ def run(run: JobRun) -> Outcome:
         raise ChildError("version_gone", "the version was deleted", "Start it again.")
     folder = store.local().incoming(str(run.job.subject_id))
     try:
-        with turn(run):
-            began = time.monotonic()
-            blobs = {file.name: file.blob for file in row.base.files.select_related("blob")}
-            paths = imports.linked(blobs, _fresh(run.workdir / "base"))
-            found = _made(run, row, folder, paths)
-            JobMetric.objects.create(job=run.job, name=MEASURING, value=time.time())
-            run.progress(MADE, "taking the files in")
-            files = imports.taken_in(run, found, folder / "files")
-            links = imports.linked(files, _fresh(run.workdir / "files"))
-            command = registry.engine(ENGINE).inspect_command()
-            facts = run.child(command, {"paths": links, "format": found["format"]}, span=(MADE, TAKEN)).data
-            size = sum(blob.size for blob in files.values())
-            before, after = _measured(run, row, found, (row.base.format, paths), (found["format"], links))
+        began = time.monotonic()
+        blobs = {file.name: file.blob for file in row.base.files.select_related("blob")}
+        paths = imports.linked(blobs, _fresh(run.workdir / "base"))
+        found = _made(run, row, folder, paths)
+        JobMetric.objects.create(job=run.job, name=MEASURING, value=time.time())
+        run.progress(MADE, "taking the files in")
+        files = imports.taken_in(run, found, folder / "files")
+        links = imports.linked(files, _fresh(run.workdir / "files"))
+        command = registry.engine(ENGINE).inspect_command()
+        facts = run.child(command, {"paths": links, "format": found["format"]}, span=(MADE, TAKEN)).data
+        size = sum(blob.size for blob in files.values())
+        before, after = _measured(run, row, found, (row.base.format, paths), (found["format"], links))
     except Cancelled:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -225,6 +223,7 @@ def kind() -> JobKind:
         name=KIND,
         label="Quantize",
         run=run,
+        alone=True,  # they share the processors or the GPU and the memory, and would measure the speed of both
         on_state=services.on_state,
         spec_schema={
             "type": "object",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jsonschema
 
 from engines.api import ModelShape, shard_refusals, size_text
-from plugins.api import TellsNeeds
+from plugins.api import BringsTexts, TellsNeeds
 from tursiops.accounts.models import Team
 from tursiops.core.errors import Conflict, TursiopsError
 from tursiops.deployments.specs import shape_of
@@ -40,8 +40,9 @@ def plan(base: Version, asked: Asked) -> dict[str, Any]:
     require_base(base)
     shape = shape_of(base)
     plans = [_of_choice(base, shape, index, choice, asked) for index, choice in enumerate(asked.choices)]
-    needs = any(_needs_data(choice, choice.recipe(asked.calibration)) for choice in asked.choices)
-    return {"plans": plans, "calibration": _calibration(asked.calibration, base.model.team) if needs else None}
+    makers = [each.scheme.maker for each in asked.choices if _needs_data(each, each.recipe(asked.calibration))]
+    found = _calibration(asked.calibration, base.model.team, makers) if makers else None
+    return {"plans": plans, "calibration": found}
 
 
 def require_plan(base: Version, asked: Asked) -> None:
@@ -231,7 +232,7 @@ def _room_problems(memory: int, disk: int) -> Iterator[dict[str, Any]]:
         yield _problem("calibration.samples", message, proposal, code="little_memory", severity="warning")
 
 
-def _calibration(calibration: Calibration, team: Team) -> dict[str, Any]:
+def _calibration(calibration: Calibration, team: Team, makers: Sequence[object]) -> dict[str, Any]:
     """Rows that the text can give, as far as its bytes tell; the job counts tokens itself, and refuses with numbers."""
     problems = []
     samples = calibration.samples
@@ -241,6 +242,8 @@ def _calibration(calibration: Calibration, team: Team) -> dict[str, Any]:
     elif calibration.source == "gateway":
         kept = traffic.kept(team)
         size, name, field = kept.size, f"The kept traffic of {kept.keys} consenting keys", "calibration.source"
+    elif own := [maker.texts_bytes() for maker in makers if isinstance(maker, BringsTexts)]:
+        size, name, field = min(own), "The built-in text", "calibration.samples"
     if size is not None:
         most = size // (BYTES_PER_TOKEN * calibration.tokens)
         samples = min(samples, most)

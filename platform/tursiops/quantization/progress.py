@@ -9,7 +9,6 @@ from typing import Any
 from django.utils import timezone
 
 from tursiops.jobs.models import Job, JobMetric, JobState
-from tursiops.quantization.turns import BEGAN, WAITING
 
 MADE = 0.7  # of the progress bar: the optimizer's child
 TAKEN = 0.73  # the files are in the store and read
@@ -34,8 +33,7 @@ def shown(job: Job) -> dict[str, Any] | None:
     metrics = list(_metrics(job))
     latest = {name: value for name, value, _ in metrics}
     found = _LAYER.search(job.progress_text)
-    begun = next((at for name, _, at in metrics if name == BEGAN), job.started_at)
-    elapsed = _seconds_since(begun)
+    elapsed = _seconds_since(job.started_at)
     layers = int(found[2]) if found else 0
     return {
         "phase": _phase(job),
@@ -86,8 +84,6 @@ def _metrics(job: Job) -> Any:
 
 
 def _phase(job: Job) -> str:
-    if job.progress_text == WAITING:
-        return "wait"
     if job.progress >= BASE_MEASURED:
         return "evaluate"
     if job.progress >= TAKEN:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from tursiops.jobs.serializers import JobSerializer
 
 LEVELS = ("supported", "slow", "unsupported")
-PHASES = ("wait", "prepare", "environment", "calibrate", "quantize", "write", "evaluate_base", "evaluate")
+PHASES = ("prepare", "environment", "calibrate", "quantize", "write", "evaluate_base", "evaluate")
 VERDICTS = ("passed", "failed", "error")
 
 

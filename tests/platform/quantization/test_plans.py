@@ -191,6 +191,16 @@ def test_too_little_text_is_refused_with_numbers(large, team):
     assert plans.plan(large, asked(choice("fp8_dynamic"), device="h200"))["calibration"] is None
 
 
+def test_more_rows_than_the_built_in_text_has_are_refused_before_the_job_starts(large):
+    wanted = asked(choice("fp8_dynamic"), choice("w4a16_gptq"), device="h200", samples=4096)
+    (problem,) = plans.plan(large, wanted)["calibration"]["problems"]
+    assert problem["message"].startswith("The built-in text has 469 KiB, enough for about 312 rows of 512 tokens")
+    with pytest.raises(TursiopsError) as refused:
+        plans.require_plan(large, wanted)
+    assert list(refused.value.fields) == ["calibration.samples"]
+    assert plans.plan(large, asked(choice("w4a16_gptq"), device="h200", samples=128))["calibration"]["problems"] == []
+
+
 @pytest.mark.parametrize(
     ("scheme", "options", "needs"),
     [

@@ -2898,8 +2898,7 @@ export interface components {
             p95: number | null;
         };
         /**
-         * @description * `wait` - wait
-         *     * `prepare` - prepare
+         * @description * `prepare` - prepare
          *     * `environment` - environment
          *     * `calibrate` - calibrate
          *     * `quantize` - quantize
@@ -2908,7 +2907,7 @@ export interface components {
          *     * `evaluate` - evaluate
          * @enum {string}
          */
-        PhaseEnum: "wait" | "prepare" | "environment" | "calibrate" | "quantize" | "write" | "evaluate_base" | "evaluate";
+        PhaseEnum: "prepare" | "environment" | "calibrate" | "quantize" | "write" | "evaluate_base" | "evaluate";
         Plan: {
             /** Format: uuid */
             id: string;

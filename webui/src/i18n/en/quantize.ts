@@ -73,7 +73,6 @@ export const quantize = {
   emptyTitle: 'Nothing was made of this version yet',
   emptyText: 'Choose schemes, look at the plan and start: progress and the comparison appear here.',
   phases: {
-    wait: 'Another quantization is at work on this machine; this one follows.',
     prepare: 'Preparing',
     environment: 'Making the environment',
     calibrate: 'Calibrating',

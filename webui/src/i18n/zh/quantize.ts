@@ -70,7 +70,6 @@ export const quantize: typeof en = {
   emptyTitle: '尚未由此版本制作任何版本',
   emptyText: '选择方案，查看计划，然后开始：进度和比较会显示在这里。',
   phases: {
-    wait: '本机上另一个量化正在进行；随后轮到它。',
     prepare: '准备',
     environment: '创建环境',
     calibrate: '校准',

@@ -5,6 +5,7 @@ import { useEngines } from '@/api/deployments'
 import type { Deployment, EstimateInput } from '@/api/types'
 import { useSaid, useText } from '@/i18n'
 import { useSpeculationText } from '@/i18n/speculation'
+import { isRefusal, PastGate } from '@/pages/evaluations/PastGate'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { showFieldErrors } from '@/ui/formErrors'
 import { EstimatePanel } from './EstimatePanel'
@@ -95,6 +96,7 @@ export function RevisionForm(props: {
             )
           }
         />
+        {isRefusal(error) && <PastGate />}
         <Button type="primary" size="large" htmlType="submit" block loading={props.pending}>
           {props.submitText(values)}
         </Button>

@@ -33,6 +33,15 @@ describe('deployment form', () => {
     expect(open && toCapacity(open)).not.toHaveProperty('contexts')
   })
 
+  it("sends an admin's reason to go past a gate where there is one, and asks for no estimate with it", () => {
+    const insisting = { ...values, override: 'needed for a demo' }
+    expect(toInput(insisting).override).toBe('needed for a demo')
+    expect(toInput({ ...values, override: '' })).not.toHaveProperty('override')
+    expect(toEstimate(insisting)).not.toHaveProperty('override')
+    expect(changedFields(values, insisting)).toEqual(['override'])
+    expect(restartingFields(['override'])).toEqual([])
+  })
+
   it('keeps who guesses, and the draft, in one field', () => {
     const held = splitOptions({ strict: true, speculation: 'lookahead+draft' }, 'd1')
     const input = toInput({ ...values, ...held })

@@ -18,6 +18,8 @@ export interface FormValues {
   /** Without `speculation`. */
   options: Record<string, unknown>
   speculation: SpeculationChoice
+  /** An admin's reason to go past a gate; asked for once one has refused. */
+  override?: string
 }
 
 const MIB = 1024 * 1024
@@ -76,7 +78,7 @@ function filled(options: Record<string, unknown>): Record<string, unknown> {
 }
 
 export function toInput(values: FormValues): DeploymentInput {
-  const { replicas, kv_cache_mib, version = '', speculation, ...rest } = values
+  const { replicas, kv_cache_mib, version = '', speculation, override, ...rest } = values
   const { option, draft } = fromChoice(speculation)
   return {
     ...rest,
@@ -87,13 +89,14 @@ export function toInput(values: FormValues): DeploymentInput {
     kv_cache_bytes: (kv_cache_mib ?? 0) * MIB,
     options: { ...filled(rest.options ?? {}), ...(option && { speculation: option }) },
     draft_version: draft,
+    ...(override && { override }),
   }
 }
 
 /** What the memory estimate depends on; null before a version is chosen. */
 export function toEstimate(values: FormValues): EstimateInput | null {
   if (!values.version) return null
-  const { name: _name, description: _description, ...input } = toInput(values)
+  const { name: _name, description: _description, override: _override, ...input } = toInput(values)
   return input
 }
 
@@ -113,7 +116,7 @@ export function changedFields(before: FormValues, after: FormValues): string[] {
   )
 }
 
-const WITHOUT_RESTART = new Set(['description', 'replicas'])
+const WITHOUT_RESTART = new Set(['description', 'replicas', 'override'])
 
 export function restartingFields(changed: string[]): string[] {
   return changed.filter((field) => !WITHOUT_RESTART.has(field))

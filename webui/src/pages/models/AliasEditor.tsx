@@ -1,11 +1,10 @@
 import { Button, Form, Input, Popover, Tag } from 'antd'
 import { useState } from 'react'
-import { Link } from 'react-router'
-import { ApiError } from '@/api/client'
 import { useRemoveAlias, useSetAlias } from '@/api/models'
-import { useMayChange, useSession } from '@/api/session'
+import { useMayChange } from '@/api/session'
 import type { ModelDetail, Version } from '@/api/types'
 import { useText } from '@/i18n'
+import { isRefusal, PastGate } from '@/pages/evaluations/PastGate'
 import { ErrorNotice } from '@/ui/ErrorNotice'
 import { useAct } from '@/ui/useAct'
 
@@ -37,7 +36,7 @@ export function AliasEditor({ model, version }: { model: ModelDetail; version: V
         <Input autoFocus />
       </Form.Item>
       <ErrorNotice error={set.error} />
-      {isRefusal(set.error) && <Refused />}
+      {isRefusal(set.error) && <PastGate />}
       <Button type="primary" htmlType="submit" loading={set.isPending}>
         {t.common.save}
       </Button>
@@ -61,29 +60,6 @@ export function AliasEditor({ model, version }: { model: ModelDetail; version: V
           {alias.name}
         </Tag>
       ))}
-    </>
-  )
-}
-
-function isRefusal(error: unknown): boolean {
-  return error instanceof ApiError && error.code === 'gate_not_met'
-}
-
-/** A gate has stopped the move: the way to the gate, and for admins past it, with a reason that is audited. */
-function Refused() {
-  const t = useText()
-  const { user, team } = useSession()
-  const isAdmin = user.is_admin || team?.role === 'admin'
-  return (
-    <>
-      <p>
-        <Link to="/evaluations/gates">{t.models.detail.seeGates}</Link>
-      </p>
-      {isAdmin && (
-        <Form.Item name="override" label={t.models.detail.override} extra={t.models.detail.overrideHint}>
-          <Input maxLength={500} />
-        </Form.Item>
-      )}
     </>
   )
 }

@@ -10,14 +10,14 @@ import { JobProgress } from '@/ui/JobProgress'
 import { LogView } from '@/ui/LogView'
 import { Status } from '@/ui/Status'
 import { formatSeconds } from '@/ui/units'
-import { isWaiting, roughly } from './outcome'
+import { roughly } from './outcome'
 
 /** A job at work: which layer, how well, how long still; its log, and the way to end it. */
 export function RunningJob({ one }: { one: Quantization }) {
   const text = useQuantizeText()
   const said = useSaid()
   const { job, progress } = one
-  const waiting = isWaiting(one)
+  const queued = job.state === 'queued'
   return (
     <Card
       size="small"
@@ -27,12 +27,12 @@ export function RunningJob({ one }: { one: Quantization }) {
       data-scheme={one.scheme}
     >
       <span className="inline">
-        <Status state={waiting ? 'queued' : job.state} />
+        <Status state={job.state} />
         <span className="small">{progress ? (text.phases[progress.phase] ?? progress.phase) : ''}</span>
         <span className="muted small">{said(job.reason)}</span>
       </span>
-      {!waiting && <JobProgress job={job} />}
-      {!waiting && progress && <LayerFigures progress={progress} />}
+      {!queued && <JobProgress job={job} />}
+      {progress && <LayerFigures progress={progress} />}
       {progress && progress.resumed_at > 0 && (
         <Alert type="info" showIcon title={text.resumed(progress.resumed_at)} className="notice" />
       )}

@@ -15,9 +15,7 @@ export function deployPath({ version, version_label, scheme, deploy }: Quantizat
 }
 
 /** How it ended, or that it has not. A gate that was not kept is no error, and an error is no verdict. */
-export function outcomeOf(one: Pick<Quantization, 'job' | 'verdict'> & Partial<Quantization>): Outcome {
-  const { job, verdict } = one
-  if (isWaiting(one)) return 'queued'
+export function outcomeOf({ job, verdict }: Pick<Quantization, 'job' | 'verdict'>): Outcome {
   switch (job.state) {
     case 'queued':
       return 'queued'
@@ -31,11 +29,6 @@ export function outcomeOf(one: Pick<Quantization, 'job' | 'verdict'> & Partial<Q
     default:
       return verdict === 'passed' || verdict === 'failed' ? verdict : 'undecided'
   }
-}
-
-/** A worker has it, and another one is at work on that machine. */
-export function isWaiting({ progress }: Partial<Quantization>): boolean {
-  return progress?.phase === 'wait'
 }
 
 /** Time that is left, told no finer than it is known: in steps of 10 s, from two minutes on of a minute. */

@@ -208,14 +208,6 @@ describe('how a layer is kept', () => {
   })
 })
 
-describe('a job that waits for its turn', () => {
-  it('is queued, though a worker has it', () => {
-    const one = { job: { state: 'running' }, verdict: null, progress: { phase: 'wait' } } as Quantization
-    expect(outcomeOf(one)).toBe('queued')
-    expect(outcomeOf({ ...one, progress: { phase: 'quantize' } } as Quantization)).toBe('running')
-  })
-})
-
 describe('the chart of layers', () => {
   const product = (index: number, local_error: number | null, accumulated_error: number | null) =>
     ({ index, name: `layers.${index}.qkv`, local_error, accumulated_error }) as DoneLayer
