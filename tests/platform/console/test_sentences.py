@@ -90,6 +90,10 @@ COMPOSED = {
         "The kept traffic of {} consenting keys",
         "{} has {}, enough for about {} rows of {} tokens; {} are asked for.",
     ],
+    "The built-in text has {}, enough for about {} rows of {} tokens; {} are asked for.": [
+        "The built-in text",
+        "{} has {}, enough for about {} rows of {} tokens; {} are asked for.",
+    ],
     **{f"{{}} {how}.": ["{} {}.", how] for how in ("failed the gate of its quantization", "has no verdict")},
     "Give at least {}.": ["Give {}.", "at least {}"],
     "Give at least {} and at most {}.": ["Give {}.", "at least {}", "and at most {}"],
