@@ -77,7 +77,8 @@ class Constraints:
         try:
             compiled = future.result()
         except BadGrammar as error:
-            return f"the grammar cannot be compiled: {error}", INVALID_GRAMMAR
+            # Its traceback holds this frame and those above, with whole steps; the frame holds the future, and that it.
+            return f"the grammar cannot be compiled: {error.with_traceback(None)}", INVALID_GRAMMAR
         except Exception as error:
             log.exception("request %d: its grammar could not be compiled", request.id)
             return f"the engine could not compile the grammar: {type(error).__name__}: {error}", ""
