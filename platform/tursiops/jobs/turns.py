@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from django.conf import settings
+from django.db import DatabaseError, connection
 
 from tursiops.core.registry import job_kinds
 from tursiops.jobs import kinds, orphans, queue
@@ -36,11 +37,16 @@ def claiming(job_id: uuid.UUID) -> Iterator[bool]:
 
 
 def send_next(kind: str) -> None:
-    """When a job of `kind` is over: whoever was asked for first of those that wait."""
+    """When a job of `kind` is over: whoever was asked for first of those that wait. Never raises for a database that is
+    away: the reaper sends them then."""
     if not _alone(kind):
         return
     waiting = Job.objects.filter(kind=kind, state=JobState.QUEUED).order_by("created_at")
-    first = waiting.values_list("pk", flat=True).first()
+    try:
+        first = waiting.values_list("pk", flat=True).first()
+    except DatabaseError:
+        connection.close()
+        return
     if first is not None:
         queue.send(first)
 
